@@ -4,11 +4,14 @@ use crate::oracle::{OTHER_VALUE, Row, Source, VALUES_MAX, combined};
 use crate::store::{Store, checksum};
 use crate::type_names::{Fate, Known, TypeNames};
 use crate::worker::PARTITION;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Epoch, Level};
 use tidemark_streams_core::erasure::Erasures;
-use tidemark_streams_core::manifest::{Claim, Command, Committed, Manifest, Outcome, Partition, Restore};
+use tidemark_streams_core::manifest::{
+    AppliedCommit, Claim, Command, Committed, Manifest, Outcome, Partition, Replace, Restore,
+};
 use tidemark_streams_core::names::Names;
 use tidemark_streams_core::owner::{Content, DeadLetter, Origin};
 use tidemark_streams_core::query::{OwnerRows, Plan};
@@ -82,6 +85,8 @@ pub struct Settled {
     /// Letters that went with an erasure.
     erased: BTreeSet<LetterId>,
     too_old: BTreeSet<LetterId>,
+    /// Rows whose day was counted again, by the entry of which index first.
+    corrected: BTreeMap<LetterId, u64>,
     /// Rows that owners took when they knew that they are too old, with the epochs of these owners.
     must_refuse: BTreeMap<LetterId, BTreeSet<Epoch>>,
     /// Rows of blobs that have expired, with what their owners knew.
@@ -94,6 +99,15 @@ struct SettledAt {
     index: u64,
     /// How many changes of event types there were.
     known: Known,
+}
+
+/// The count of rows that are read by a wrong column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Columns {
+    /// As the state at an index has it.
+    AsOf(u64),
+    /// The right one.
+    Right,
 }
 
 /// A dead letter: the row of a source.
@@ -212,7 +226,15 @@ impl Settled {
 
     /// The rows below a position that were counted: neither bad, nor too old, nor of a deleted type. They have the names after the changes.
     /// Rows of an owner's sets are not committed yet.
-    fn add_counted(&self, source: &Source, below: u64, sets: &[OwnerRows], now: Known, into: &mut Rollups) {
+    fn add_counted(
+        &self,
+        source: &Source,
+        below: u64,
+        sets: &[OwnerRows],
+        now: Known,
+        columns: Columns,
+        into: &mut Rollups,
+    ) {
         let id = |row| LetterId { source: source.id, row };
         let mut kept = KeptValues::default();
         for (number, row) in source.good(below).filter(|(number, _)| !self.too_old.contains(&id(*number))) {
@@ -232,8 +254,46 @@ impl Settled {
                 Some(name) => kept.value(row, name),
                 None => "",
             };
-            self.add(row, values, taken, now, into);
+            let is_right = set.is_none() && self.is_right(&id(number), columns);
+            let corrected = is_right.then(|| row.corrected());
+            self.add(corrected.as_ref().unwrap_or(row), values, taken, now, into);
         }
+    }
+
+    fn is_right(&self, row: &LetterId, columns: Columns) -> bool {
+        match columns {
+            Columns::AsOf(index) => self.corrected.get(row).is_some_and(|at| *at <= index),
+            Columns::Right => true,
+        }
+    }
+
+    /// The rows that count in a state, by the right columns.
+    pub fn recounted(&self, manifest: &Manifest, sources: &[Source]) -> Rollups {
+        let mut rows = Rollups::new();
+        let known = manifest.schema().changes().len();
+        for source in sources {
+            let position = manifest.partition(PARTITION).map_or(0, |partition| partition.source(source.id).next_row);
+            self.add_counted(source, position, &[], known, Columns::Right, &mut rows);
+            self.add_replayed(source, manifest.index(), known, &mut rows);
+        }
+        rows.combine();
+        rows
+    }
+
+    /// From now on the rows of replaced days count by the right columns. Returns how many had counted by a wrong one.
+    pub fn on_replaced(&mut self, manifest: &Manifest, replace: &Replace, sources: &[Source]) -> u64 {
+        let mut corrected = 0;
+        for source in sources {
+            let position = manifest.partition(PARTITION).map_or(0, |partition| partition.source(source.id).next_row);
+            for (row, known) in source.good(position).filter(|(_, row)| replace.days.contains(row.hour().day())) {
+                let id = LetterId { source: source.id, row };
+                if let Entry::Vacant(vacant) = self.corrected.entry(id) {
+                    vacant.insert(manifest.index());
+                    corrected += u64::from(known.is_wrong());
+                }
+            }
+        }
+        corrected
     }
 }
 
@@ -290,7 +350,10 @@ impl Ownership {
         if let Outcome::Fence { result: Ok(epoch), .. } = outcome {
             return self.raise(*epoch);
         }
-        let Outcome::Commit { epoch, result: Ok(_), .. } = outcome else { return Ok(()) };
+        let (Outcome::Commit { epoch, result: Ok(_), .. } | Outcome::Replace { epoch, result: Ok(_), .. }) = outcome
+        else {
+            return Ok(());
+        };
         if *epoch == self.epoch {
             return Ok(());
         }
@@ -358,7 +421,7 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
     let now = settled.names.known();
     let mut counted = Rollups::new();
     for source in sources {
-        settled.add_counted(source, position(source), &[], now, &mut counted);
+        settled.add_counted(source, position(source), &[], now, Columns::AsOf(index), &mut counted);
         settled.add_replayed(source, index, now, &mut counted);
     }
     // Until an erasure is done, blobs may hold its rows.
@@ -513,14 +576,22 @@ pub fn restored(manifest: &Manifest, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Resul
     if found == *manifest { Ok(found) } else { Err(wrong("the rows give another manifest".to_owned())) }
 }
 
+/// Who proposed what, beyond the entries of the log.
+pub struct UnderWay<'a> {
+    pub names: &'a TypeNames,
+    /// Commits that replace rows of past days.
+    pub replacing: &'a BTreeSet<AppliedCommit>,
+}
+
 /// Compares a manifest that was built again with the one that was lost. `true`: a commit that was under way counts in it.
 pub fn recovered(
     lost: &Manifest,
     found: Result<(Manifest, Vec<Report>), CannotRecover>,
     files: &Files,
     store: &Store,
-    names: &TypeNames,
+    under_way: &UnderWay<'_>,
 ) -> Result<bool, Violation> {
+    let names = under_way.names;
     let index = lost.index();
     let wrong = |what: String| Violation { checker: RECOVERED, what: format!("at index {index} {what}") };
     let (found, reports) = found.map_err(|refused| wrong(refused.to_string()))?;
@@ -546,8 +617,15 @@ pub fn recovered(
         Origin::Source { .. } => true,
         Origin::Blobs(keys) => keys.iter().any(|key| lost.live.get(key).is_some_and(|meta| !meta.level.is_of_rows())),
     };
-    let added = commit.clone().filter(is_new).map(|file| file.meta).filter(is_counted);
-    let expected = rows(&mut lost.live.values().chain(added));
+    // A replacement that was under way counts in place of what it removes.
+    let is_replacement = ahead.is_some_and(|ahead| under_way.replacing.contains(&ahead));
+    let removed: BTreeSet<BlobKey> = match commit.clone().next().map(|file| &file.origin) {
+        Some(Origin::Blobs(keys)) if is_replacement => keys.iter().copied().collect(),
+        Some(Origin::Blobs(_) | Origin::Source { .. }) | None => BTreeSet::new(),
+    };
+    let added = commit.clone().filter(|file| is_replacement || is_new(file)).map(|file| file.meta).filter(is_counted);
+    let kept = lost.live.values().filter(|meta| !removed.contains(&meta.key));
+    let expected = rows(&mut kept.chain(added));
     let built = rows(&mut found.live.values());
     if built != expected {
         let built = built.total();
@@ -606,7 +684,8 @@ pub fn answer(
     let is_asked = |row: &RollupRow<'_>| row.tenant == tenant && hours.contains(row.hour) && is_kept(row.hour);
     let mut rows = Rollups::new();
     for source in sources {
-        settled.add_counted(source, position(source), asked.added, asked.known_types, &mut rows);
+        let columns = Columns::AsOf(plan.index);
+        settled.add_counted(source, position(source), asked.added, asked.known_types, columns, &mut rows);
         settled.add_replayed(source, plan.index, asked.known_types, &mut rows);
     }
     let expected = combined(rows.iter().filter(is_asked));

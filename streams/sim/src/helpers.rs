@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::erasure::Erasures;
-use tidemark_streams_core::manifest::{Command, Commit, Manifest};
+use tidemark_streams_core::manifest::{Command, Commit, Manifest, Replace};
 use tidemark_streams_core::owner::{Content, Counted, DeadLetter, Record, Recount, RowBatch};
 use tidemark_streams_core::query::{self, Continues, OwnerRows, Plan};
 use tidemark_streams_core::rebuild::{Inputs, Lineages, Rebuilder, SourceRows};
@@ -19,7 +19,7 @@ use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::schema::{Renaming, Schema};
 use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::source::ReadingId;
-use tidemark_streams_core::time::{Day, HOUR_S, Hour, HourRange, Now};
+use tidemark_streams_core::time::{Day, Days, HOUR_S, Hour, HourRange, Now};
 
 /// A merge that is proposed from an old copy of the manifest, as by a process that was paused meanwhile.
 pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<Command> {
@@ -67,6 +67,50 @@ pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<C
         revision: partition.revision(),
         erased,
         ..Commit::default()
+    }))
+}
+
+/// A replacement of past days that is proposed from an old copy of the manifest, as by an operator's process that was paused meanwhile.
+pub fn stale_replacement(
+    old: &Manifest,
+    days: Days,
+    recounted: &Rollups,
+    store: &mut Store,
+    rng: &mut Rng,
+) -> Option<Command> {
+    let partition = old.partition(PARTITION)?;
+    let inputs = partition.of_days(&days);
+    let contents: Option<Vec<Content>> = inputs.iter().map(|meta| store.read(&meta.key).cloned()).collect();
+    let contents = contents?;
+    let types = old.types_of(PARTITION);
+    let renamings: Vec<Renaming> = inputs.iter().map(|meta| types.since(meta.key.seq)).collect();
+    let renamed = contents.iter().zip(&renamings);
+    let stored: u64 = inputs.iter().map(|meta| meta.total).sum();
+    let rows = combined(renamed.flat_map(|(content, renaming)| rows_of(content).filter_map(|row| renaming.row(&row))));
+    let rows = partition.erasures.kept(&rows).ok()?.unwrap_or(rows);
+    let recounted = partition.erasures.kept(recounted).ok()?.unwrap_or_else(|| recounted.clone());
+    let carried = combined(rows.iter().filter(|row| !days.contains(row.hour.day())));
+    let all = combined(carried.iter().chain(recounted.iter()));
+    let seq = Seq(partition.last_seq().0 + rng.between(1_000, 2_000));
+    let key = BlobKey { partition: PARTITION, epoch: partition.epoch, seq, part: 0 };
+    let content = Content::Rows(Arc::new(all));
+    let meta = content.meta(key, Level::Delta, Scope::ALL, StoredBlob { bytes: 1, checksum: checksum(key) });
+    if meta.rows == 0 || !store.write(key, content) {
+        return None;
+    }
+    store.sync(key)?;
+    Some(Command::Replace(Replace {
+        partition: PARTITION,
+        epoch: partition.epoch,
+        seq,
+        days,
+        add: vec![meta],
+        remove: inputs.iter().map(|meta| meta.key).collect(),
+        revision: partition.revision(),
+        erased: stored - rows.total(),
+        before: rows.total() - carried.total(),
+        after: recounted.total(),
+        readings: Vec::new(),
     }))
 }
 

@@ -43,6 +43,8 @@ pub struct Row {
     at_s: i64,
     event_type: &'static str,
     count: i64,
+    /// What it counts by a wrong column, until its day is counted again.
+    wrong: Option<i64>,
     /// The text of its value of [`DIMENSION`].
     values: &'static str,
     /// Its number in the intake's log; `None`: it is of a file, or was a dead letter.
@@ -68,9 +70,17 @@ impl Source {
         let log_row = |row| is_logged.then_some(row);
         let rows = (0..rng.between(5, 120)).map(|row| Row { log_row: log_row(row), ..Row::draw(has_values, rng) });
         let rows: Vec<Row> = rows.collect();
-        let fixed = |row: &Row| Row { event_type: TYPES[0], count: 5, values: "", log_row: None, ..row.clone() };
+        let fixed =
+            |row: &Row| Row { event_type: TYPES[0], count: 5, wrong: None, values: "", log_row: None, ..row.clone() };
         let fixed = rows.iter().map(fixed).collect();
         Source { id: SourceId([number; 32]), is_logged, rows, fixed }
+    }
+
+    /// A third of its rows count by a wrong column.
+    pub fn read_wrongly(&mut self, rng: &mut Rng) {
+        for row in self.rows.iter_mut().filter(|row| row.count > 0) {
+            row.wrong = rng.percent(33).then(|| row.count + 1 + rng.below(4) as i64);
+        }
     }
 
     /// How many rows it has at a time of the run.
@@ -104,6 +114,7 @@ impl Row {
             at_s: (START_S - late_s) as i64,
             event_type: if rng.percent(4) { BROKEN } else { TYPES[rng.below(2) as usize] },
             count: if rng.percent(4) { -1 } else { rng.below(4) as i64 },
+            wrong: None,
             values: if has_values && rng.percent(60) { VALUES[rng.below(4) as usize] } else { "" },
             log_row: None,
         }
@@ -121,9 +132,22 @@ impl Row {
         if self.event_type == BROKEN {
             return Record::Broken { reason: "cannot be read", text: BROKEN };
         }
-        let Row { tenant, listing, at_s, event_type, count, values, log_row: _ } = self;
+        let Row { tenant, listing, at_s, event_type, values, .. } = self;
         let values = Values::parse(values).unwrap_or_default();
-        Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count, values })
+        Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: self.counted(), values })
+    }
+
+    fn counted(&self) -> i64 {
+        self.wrong.unwrap_or(self.count)
+    }
+
+    pub fn is_wrong(&self) -> bool {
+        self.wrong.is_some()
+    }
+
+    /// The row as its source says it.
+    pub fn corrected(&self) -> Row {
+        Row { wrong: None, ..self.clone() }
     }
 
     /// Whether a dead letter of it says what it is.
@@ -162,7 +186,7 @@ impl Row {
     pub fn rollup<'a>(&'a self, event_type: &'a str, values: &'a str) -> RollupRow<'a> {
         let at_s = self.at_s as u64;
         let mut quarters = [0; 4];
-        quarters[(at_s % 3_600 / 900) as usize] = self.count as u32;
+        quarters[(at_s % 3_600 / 900) as usize] = self.counted() as u32;
         let tenant = &self.tenant;
         let listing = &self.listing;
         let values = Values::parse(values).unwrap_or_default();

@@ -76,6 +76,10 @@ impl TypeNames {
         if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
             return self.committed(commit, store);
         }
+        if let (Command::Replace(replace), Outcome::Replace { result: Ok(Committed::Now), .. }) = (command, outcome) {
+            self.commits.insert(replace.seq, self.changes.len());
+            return self.check_names(&replace.add, store);
+        }
         Ok(())
     }
 
@@ -109,7 +113,12 @@ impl TypeNames {
                 self.counted.insert((source, row), known);
             }
         }
-        for meta in &commit.add {
+        self.check_names(&commit.add, store)
+    }
+
+    /// New blobs have names that are in use.
+    fn check_names(&self, added: &[BlobMeta], store: &Store) -> Result<(), String> {
+        for meta in added {
             let Some(Content::Rows(rows)) = store.truth(&meta.key) else { continue };
             if let Some(row) = rows.iter().find(|row| !self.in_use.contains(row.event_type)) {
                 return Err(format!(

@@ -1,28 +1,33 @@
 //! The event loop of a run: virtual time, faults, and deliveries between the machines.
 
-use crate::checkers::{self, COMPLETE, MERGED, Merged, Ownership, PAUSED, Positions, Settled, TYPES, Violation};
+use crate::checkers::{
+    self, COMPLETE, MERGED, Merged, Ownership, PAUSED, Positions, Settled, TYPES, UnderWay, Violation,
+};
 use crate::group::{Assignment, Group};
 use crate::helpers::{self, Answered, Query};
 use crate::oracle::{self, START_S, Source};
 use crate::rng::Rng;
 use crate::store::Store;
 use crate::worker::{PARTITION, Worker};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
 use tidemark_streams_core::manifest::{
-    ClaimRefused, Command, Commit, CommitRefused, Committed, Gone, Head, Manifest, Outcome as Applied, SetLayout,
-    SetPause, SetRetention, SetTestTenant, SetTypes, TypesSet, replaces_head,
+    AppliedCommit, ClaimRefused, Command, Commit, CommitRefused, Committed, Gone, Head, Manifest, Outcome as Applied,
+    SetLayout, SetPause, SetRetention, SetTestTenant, SetTypes, TypesSet, replaces_head,
 };
-use tidemark_streams_core::owner::{Content, Fate, Input, Letter, Letters, Output, Put, Record, RowBatch, Stop};
+use tidemark_streams_core::owner::{
+    Content, Fate, Input, Letter, Letters, Output, Owner, Put, Record, Recounted, RowBatch, Stop,
+};
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::rebuild::Lineages;
 use tidemark_streams_core::recover::recover;
+use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::scope::{Scope, TenantHash};
 use tidemark_streams_core::source::ReadingId;
-use tidemark_streams_core::time::{Day, Now};
+use tidemark_streams_core::time::{DAY_S, Day, Days, Now};
 
 const READING: ReadingId = ReadingId(1);
 const WORKERS: usize = 2;
@@ -30,6 +35,8 @@ const WORKERS: usize = 2;
 const FAULTS_MS: u64 = 60_000;
 /// The compaction worker proposes nothing in this time before their end.
 const COMPACTION_MS: u64 = 20_000;
+/// An owner is not told what the compaction worker has merged. It learns it by a claim, of which faults bring more.
+const LAST_COMPACTION: Now = Now(START_S * 1_000 + FAULTS_MS - COMPACTION_MS);
 /// Without faults a run ends long before.
 const END_MS: u64 = 600_000;
 /// The clock of the machines leaps this far at most, once in a while.
@@ -40,6 +47,8 @@ const WAITING_LEAP_MS: u64 = 6 * 3_600_000;
 const ROWS_UNBOUNDED: u64 = 1_000_000;
 /// Copies of the manifest that are kept for workers that act on an old copy.
 const COPIES: usize = 12;
+/// Draws of recounts begin with this and the seed.
+const RECOUNT_SEED: u64 = 0x7265_636f_756e_7400;
 
 /// The situations that a run met, by their names.
 pub type Situations = BTreeMap<&'static str, u64>;
@@ -68,8 +77,19 @@ enum Event {
     List,
     Collect { copy: Rc<Manifest>, list: Vec<BlobKey> },
     Rebuilt { worker: usize, life: u64, key: BlobKey, content: Content },
+    Recount,
+    Recounted { worker: usize, life: u64, recount: Recount },
     AskOwner(Query),
     Answer(Query),
+}
+
+/// Past days that an operator has counted again, in a state that may be old.
+#[derive(Clone, Debug)]
+struct Recount {
+    days: Days,
+    blobs: Vec<BlobKey>,
+    revision: u64,
+    rows: Rollups,
 }
 
 /// How the rows are merged once faults are over.
@@ -108,6 +128,10 @@ struct World {
     gone: Gone,
     has_compaction_worker: bool,
     has_type_changes: bool,
+    /// What is drawn for recounts does not change the rest of a run.
+    recount_rng: Rng,
+    /// Commits that replace rows of past days.
+    replacing: BTreeSet<AppliedCommit>,
     situations: Situations,
     trace: u64,
     violation: Option<Violation>,
@@ -152,7 +176,10 @@ impl World {
         let has_log = rng.percent(40);
         let count = rng.between(1, 3) as u8;
         let draw = |number| Source::draw(number, has_values, has_log && number == 0, &mut rng);
-        let sources = (0..count).map(draw).collect();
+        let mut sources: Vec<Source> = (0..count).map(draw).collect();
+        let mut recount_rng = Rng::new(seed ^ RECOUNT_SEED);
+        let has_recounts = recount_rng.percent(40);
+        sources.iter_mut().filter(|_| has_recounts).for_each(|source| source.read_wrongly(&mut recount_rng));
         let mut manifest = Manifest::new();
         let mut settled = Settled::default();
         let store = Store::default();
@@ -176,6 +203,8 @@ impl World {
             has_compaction_worker: rng.percent(30),
             has_type_changes: rng.percent(50),
             rng,
+            recount_rng,
+            replacing: BTreeSet::new(),
             queue: BTreeMap::new(),
             queued: 0,
             workers: (0..WORKERS).map(|_| Worker::down()).collect(),
@@ -196,6 +225,9 @@ impl World {
         };
         world.after(0, 10, Event::Start { worker: 0 });
         world.after(100, 2_000, Event::Fault);
+        if has_recounts {
+            world.recount_later();
+        }
         // The first rows of its tenant may be on their way, so no live blob holds some.
         if world.rng.percent(25) {
             let erase = oracle::erase(PARTITION, world.clock(), &mut world.rng);
@@ -295,6 +327,8 @@ impl World {
             Event::Rebuilt { worker, life, key, content: Content::DeadLetters(letters) } => {
                 self.give(worker, life, Input::RebuildLetters { key, letters: &letters });
             }
+            Event::Recount => self.recount(),
+            Event::Recounted { worker, life, recount } => self.hand_over(worker, life, &recount),
             Event::AskOwner(query) => self.ask_owner(query),
             Event::Answer(query) => return self.answer(query),
         }
@@ -306,8 +340,8 @@ impl World {
         let worker = match event {
             Event::Work { worker, .. } | Event::Synced { worker, .. } | Event::Failed { worker, .. } => *worker,
             Event::Load { worker, .. } | Event::Deliver { worker, .. } | Event::Rebuilt { worker, .. } => *worker,
-            Event::Assigned { worker, .. } => *worker,
-            Event::Propose(_) | Event::Start { .. } | Event::Fault => return None,
+            Event::Assigned { worker, .. } | Event::Recounted { worker, .. } => *worker,
+            Event::Propose(_) | Event::Recount | Event::Start { .. } | Event::Fault => return None,
             Event::List | Event::Collect { .. } | Event::AskOwner(_) | Event::Answer(_) => return None,
         };
         Some(self.workers[worker].paused_until).filter(|until| *until > self.now)
@@ -410,7 +444,12 @@ impl World {
             let Some(output) = owner.poll_output() else { return };
             match output {
                 Output::Propose(command) => self.propose(command),
-                Output::Put(put) => self.put(worker, life, put),
+                Output::Put(put) => {
+                    if owner.is_replacing() {
+                        self.replacing.insert(AppliedCommit { epoch: put.key.epoch, seq: put.key.seq });
+                    }
+                    self.put(worker, life, put);
+                }
                 Output::Load(key) => self.after(1, 40, Event::Load { worker, life, key }),
                 Output::Stopped(stop) => self.stopped(worker, &stop),
             }
@@ -426,6 +465,7 @@ impl World {
                 self.meet(if is_behind { "claim of a group made again" } else { "claim refused" });
             }
             Stop::Commit(_) => self.meet("owner stopped by a refused commit"),
+            Stop::Replace(_) => self.meet("owner stopped by a refused replacement"),
             Stop::Gap { .. } | Stop::ShortSource { .. } | Stop::Rows(_) => {
                 self.violation = Some(Violation { checker: COMPLETE, what: stop.to_string() });
             }
@@ -487,6 +527,12 @@ impl World {
                 self.meet("blob rebuilt");
             }
             self.lineages.add(commit);
+        }
+        if let (Command::Replace(replace), Applied::Replace { result: Ok(Committed::Now), .. }) = (command, &outcome) {
+            self.lineages.add_replaced(replace);
+            if self.settled.on_replaced(&manifest, replace, &self.sources) > 0 {
+                self.meet("wrong rows replaced");
+            }
         }
         self.trace = self.trace.rotate_left(7) ^ fingerprint(&outcome);
         self.count(command, &outcome);
@@ -605,6 +651,11 @@ impl World {
             (_, Applied::Erase { result: Ok(_), .. }) => self.meet("erasure"),
             (_, Applied::Expire { .. } | Applied::Retention { .. } | Applied::Erase { .. }) => {}
             (_, Applied::TestTenant { .. }) => {}
+            (_, Applied::Replace { result, .. }) => self.meet(match result {
+                Ok(Committed::Now) => "range replaced",
+                Ok(Committed::Already) => "replacement again",
+                Err(_) => "replacement refused",
+            }),
             (_, Applied::Fence { .. } | Applied::Claim { .. } | Applied::Commit { .. }) => {}
         }
     }
@@ -646,8 +697,6 @@ impl World {
             return self.after(0, 10, Event::Start { worker: 0 });
         }
         self.after(100, 1_200, Event::Fault);
-        // An owner is not told what the compaction worker has merged. It learns it by a claim, of which faults bring more.
-        let last_compaction = Now(START_S * 1_000 + FAULTS_MS - COMPACTION_MS);
         let worker = self.rng.below(WORKERS as u64) as usize;
         match self.rng.below(28) {
             0..=2 => {
@@ -668,7 +717,7 @@ impl World {
                 let command = collector::fence(&self.manifest, PARTITION);
                 command.into_iter().for_each(|command| self.propose(command));
             }
-            12 | 13 if self.has_compaction_worker && self.now < last_compaction => self.compact(),
+            12 | 13 if self.has_compaction_worker && self.now < LAST_COMPACTION => self.compact(),
             14 if self.rng.percent(30) => {
                 let layout = oracle::with_large_tenant(self.manifest.layout(), &mut self.rng);
                 let version = self.manifest.layout_version() - self.rng.below(2);
@@ -720,7 +769,8 @@ impl World {
         }
         let files = self.store.files();
         let found = recover(self.head.clone(), &files);
-        let is_ahead = checkers::recovered(manifest, found, &files, &self.store, &self.settled.names)?;
+        let under_way = UnderWay { names: &self.settled.names, replacing: &self.replacing };
+        let is_ahead = checkers::recovered(manifest, found, &files, &self.store, &under_way)?;
         self.meet(if is_ahead { "manifest built again with a commit under way" } else { "manifest built again" });
         Ok(())
     }
@@ -752,6 +802,52 @@ impl World {
                 self.store.restore(&meta.key);
                 self.meet("blob restored");
             }
+        }
+    }
+
+    fn recount_later(&mut self) {
+        let wait_ms = self.recount_rng.between(200, 4_000);
+        self.at(self.now.plus_ms(wait_ms), Event::Recount);
+    }
+
+    /// An operator has past days counted again by the right columns, from a copy of the manifest that may be old.
+    fn recount(&mut self) {
+        if !self.has_faults() {
+            return;
+        }
+        self.recount_later();
+        let rng = &mut self.recount_rng;
+        let at = if rng.percent(50) { self.copies.len().saturating_sub(1) } else { rng.below(COPIES as u64) as usize };
+        let Some(copy) = self.copies.get(at).cloned() else { return };
+        let Some(partition) = copy.partition(PARTITION) else { return };
+        let first = Day((START_S / DAY_S - rng.below(5)) as u32);
+        let days = Days { first, last: Day(first.0 + rng.below(2) as u32) };
+        let all = self.settled.recounted(&copy, &self.sources);
+        let rows = oracle::combined(all.iter().filter(|row| days.contains(row.hour.day())));
+        if self.has_compaction_worker && self.now < LAST_COMPACTION && rng.percent(50) {
+            let replacement = helpers::stale_replacement(&copy, days, &rows, &mut self.store, rng);
+            if let Some(command) = replacement {
+                self.propose(command);
+                self.after(40, 200, Event::List);
+            }
+            return;
+        }
+        let blobs = partition.of_days(&days).iter().map(|meta| meta.key).collect();
+        let recount = Recount { days, blobs, revision: partition.revision(), rows };
+        let worker = rng.below(WORKERS as u64) as usize;
+        let wait_ms = if rng.percent(30) { rng.below(2_000) } else { 0 };
+        let life = self.workers[worker].life;
+        self.at(self.now.plus_ms(wait_ms), Event::Recounted { worker, life, recount });
+    }
+
+    fn hand_over(&mut self, worker: usize, life: u64, recount: &Recount) {
+        let &Recount { days, ref blobs, revision, ref rows } = recount;
+        let recounted = Recounted { days, event_type: None, blobs, revision, rows, readings: &[] };
+        let is_replacing = |world: &World| world.workers[worker].owner.as_ref().is_some_and(Owner::is_replacing);
+        let was_replacing = is_replacing(self);
+        self.give(worker, life, Input::Replace(recounted));
+        if !was_replacing && !is_replacing(self) {
+            self.meet("recount left out");
         }
     }
 

@@ -16,7 +16,7 @@ const BUG_SEEDS: u64 = 1_000;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// Situations that a sweep must have met, or it has not tested them.
-const SITUATIONS: [&str; 59] = [
+const SITUATIONS: [&str; 64] = [
     "assignment used again",
     "blob damaged",
     "blob rebuilt",
@@ -62,6 +62,10 @@ const SITUATIONS: [&str; 59] = [
     "query behind the owner",
     "query whose blobs hold the owner's rows",
     "query with the owner's rows",
+    "range replaced",
+    "recount left out",
+    "replacement again",
+    "replacement refused",
     "resumed",
     "rows erased",
     "snapshot",
@@ -76,6 +80,7 @@ const SITUATIONS: [&str; 59] = [
     "value beyond the bound",
     "worker killed",
     "worker paused",
+    "wrong rows replaced",
 ];
 
 #[expect(clippy::disallowed_methods, reason = "which seeds run is said from outside")]
@@ -130,14 +135,16 @@ struct OtherChecker {
 }
 
 /// A commit that knew too little also hides a lost manifest, or counts rows of a name that was used again. An owner that forgets dimensions
-/// refuses rows with values, and one that takes a name for a deleted one refuses its rows. The changes of event types that came behind a commit follow from its number.
-const OTHER_CHECKERS: [OtherChecker; 9] = [
+/// refuses rows with values, and one that takes a name for a deleted one refuses its rows. An owner that forgets a deletion counts rows that
+/// should be dead letters. The changes of event types that came behind a commit follow from its number.
+const OTHER_CHECKERS: [OtherChecker; 10] = [
     OtherChecker { bug: Bug::NumbersMayFall, checker: ERASED },
     OtherChecker { bug: Bug::NumbersMayFall, checker: QUERY },
     OtherChecker { bug: Bug::NumbersMayFall, checker: TYPES },
     OtherChecker { bug: Bug::LogRowsJudgedAsNow, checker: QUERY },
     OtherChecker { bug: Bug::LogRowsJudgedAsNow, checker: RETENTION },
     OtherChecker { bug: Bug::TypesForgottenByClaim, checker: RETENTION },
+    OtherChecker { bug: Bug::TypesForgottenByClaim, checker: CONSERVATION },
     OtherChecker { bug: Bug::CommitsBeforeErasure, checker: RECOVERED },
     OtherChecker { bug: Bug::CommitsBeforeTypeChange, checker: CONSERVATION },
     OtherChecker { bug: Bug::CommitsBeforeTypeChange, checker: RECOVERED },
@@ -181,6 +188,9 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::OldNamesShown, QUERY),
         (Bug::ValuesLostInMerges, CONSERVATION),
         (Bug::OtherValuesDropped, CONSERVATION),
+        (Bug::ReplaceWithoutLiveCheck, CONSERVATION),
+        (Bug::EdgeRowsDropped, CONSERVATION),
+        (Bug::LateRowsReplaced, CONSERVATION),
     ] {
         bite(Some(bug));
         let allowed = || OTHER_CHECKERS.iter().filter(|other| other.bug == bug);
