@@ -153,9 +153,9 @@ fn first_open(now: Now) -> Day {
 /// A day of UTC.
 fn day(text: &str) -> Result<Day, CliError> {
     let seconds = Zone::UTC.time(text)?.s();
-    match u64::try_from(seconds).ok().filter(|seconds| seconds % DAY_S == 0) {
-        Some(seconds) => Ok(Day(u32::try_from(seconds / DAY_S).unwrap_or(u32::MAX))),
-        None => Err(RangeError::NoDay { text: text.to_owned() }.into()),
+    match seconds.is_multiple_of(DAY_S) {
+        true => Ok(Day(u32::try_from(seconds / DAY_S).unwrap_or(u32::MAX))),
+        false => Err(RangeError::NoDay { text: text.to_owned() }.into()),
     }
 }
 

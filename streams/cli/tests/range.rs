@@ -105,7 +105,7 @@ fn erased_rows_do_not_come_back_by_a_rebuild() {
     let place = served();
     resolve_again(&place, "b");
     place.said(&["erase", "b"]);
-    let said = place.said(&with(&NEW_YEAR, &["--yes"]).as_slice());
+    let said = place.said(&with(&NEW_YEAR, &["--yes"]));
     assert!(said.contains("tenant \"a\" day 2026-01-01: 1 rows that count 3 are live, and 1 that count 2"), "{said}");
     assert!(!said.contains("tenant \"b\""), "{said}");
     assert_eq!(
