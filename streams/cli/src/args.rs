@@ -685,7 +685,7 @@ pub struct RangeArgs {
     /// As in `load`, with corrected columns too: once for all files, or once for each --from-file in their order
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: Vec<String>,
-    /// As in `load`, once or for each file; an empty NAME is for a file whose --map has a type
+    /// As in `load`, once or for each file; an empty NAME is for a file with a type in --map
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Vec<String>,
     /// As in `load`, once or for each file

@@ -101,6 +101,26 @@ fn rows_of_a_wrong_tenant_are_counted_again_from_the_archive() {
 }
 
 #[test]
+fn rows_of_a_file_beside_the_archive_are_kept() {
+    let place = served();
+    let file = place.path().join("sales.csv");
+    std::fs::write(&file, "shop,item,at,sold\na,x,2026-01-01T00:10:00Z,10\nc,z,2026-01-01T07:10:00Z,20\n").unwrap();
+    let file = file.to_str().unwrap();
+    place.said(&["load", file, "--map", RIGHT]);
+    resolve_again(&place, "b");
+    let said = refused(&place, &NEW_YEAR);
+    assert!(said.contains("are not named: ") && said.contains("(2 of 2 rows count). Name each file"), "{said}");
+    let both = with(&NEW_YEAR, &["--from-file", file, "--map", RIGHT]);
+    let said = refused(&place, &both);
+    assert!(said.contains("tenant \"a\" day 2026-01-01: 1 rows that count 13 are live, and 1 that count 12"), "{said}");
+    assert!(said.contains("2 of 3 tenants and days differ"), "{said}");
+    place.said(&with(&both, &["--yes"]));
+    assert_eq!(place.said(&["query", "c", "--by", "listing"]), "z\t20\n");
+    let audit = place.said(&["audit", "--against", file, "--map", RIGHT]);
+    assert!(audit.contains("raw events of all 6 rows") && audit.ends_with(" rows count 36\n"), "{audit}");
+}
+
+#[test]
 fn erased_rows_do_not_come_back_by_a_rebuild() {
     let place = served();
     resolve_again(&place, "b");

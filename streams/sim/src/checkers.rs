@@ -85,7 +85,7 @@ pub struct Settled {
     /// Letters that went with an erasure.
     erased: BTreeSet<LetterId>,
     too_old: BTreeSet<LetterId>,
-    /// Rows whose day was counted again, by the entry of which index first.
+    /// Rows of days that were counted again, with the index of the first such entry.
     corrected: BTreeMap<LetterId, u64>,
     /// Rows that owners took when they knew that they are too old, with the epochs of these owners.
     must_refuse: BTreeMap<LetterId, BTreeSet<Epoch>>,
@@ -576,7 +576,7 @@ pub fn restored(manifest: &Manifest, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Resul
     if found == *manifest { Ok(found) } else { Err(wrong("the rows give another manifest".to_owned())) }
 }
 
-/// Who proposed what, beyond the entries of the log.
+/// Commits beyond the entries of the log.
 pub struct UnderWay<'a> {
     pub names: &'a TypeNames,
     /// Commits that replace rows of past days.

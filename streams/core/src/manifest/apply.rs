@@ -464,7 +464,7 @@ impl Partition {
     }
 }
 
-/// The blobs that an entry adds and removes, and who says so.
+/// The blobs that an entry adds and removes, and the number of the entry.
 pub(super) struct Exchange<'a> {
     pub partition: PartitionId,
     pub epoch: Epoch,
