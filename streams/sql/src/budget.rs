@@ -3,7 +3,7 @@
 //! A query begins if its tenant is below each limit. It is charged when it ends, in the minute of its end. So the last query of a
 //! minute may exceed a limit, by no more than the limits of one query. Use beyond a limit is charged to the next minutes.
 
-use crate::limits::{BUDGET_WINDOW_S, QUICK_TENANT_CPU_MS, TENANTS_MAX};
+use crate::limits::{BUDGET_WINDOW_S, QUICK_TENANT_CPU_MS, SLOW_TENANT_S, TENANTS_MAX};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct TenantLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     Quick,
-    /// Children have worked much for its tenant in the present minute.
+    /// A query of its tenant was slow a moment ago, or children have worked much for its tenant in the present minute.
     Slow,
 }
 
@@ -51,6 +51,8 @@ struct Use {
     time: Duration,
     rows: u64,
     worked_ms: u64,
+    /// Its queries are slow from their start until then.
+    slow_until_s: u64,
 }
 
 /// The use of all tenants.
@@ -86,7 +88,7 @@ impl Budgets {
         Budgets { limits, tenants: BTreeMap::new() }
     }
 
-    /// Lets a query begin. It is slow if children have worked much for its tenant. `now_s` never goes back.
+    /// Lets a query begin. It is slow if its tenant had a slow query, or if children worked much for it. `now_s` never goes back.
     ///
     /// # Errors
     /// [`OverBudget`].
@@ -116,7 +118,15 @@ impl Budgets {
             return Err(OverBudget::Rows { used: known.rows, max: rows, again_s });
         }
         known.running += 1;
-        Ok(if known.worked_ms < QUICK_TENANT_CPU_MS { Pace::Quick } else { Pace::Slow })
+        let is_slow = known.worked_ms >= QUICK_TENANT_CPU_MS || now_s < known.slow_until_s;
+        Ok(if is_slow { Pace::Slow } else { Pace::Quick })
+    }
+
+    /// A running query of a tenant is slow.
+    pub fn slow_down(&mut self, tenant: &str, now_s: u64) {
+        if let Some(known) = self.tenants.get_mut(tenant) {
+            known.slow_until_s = now_s + SLOW_TENANT_S;
+        }
     }
 
     /// Charges a query that began.
@@ -162,6 +172,17 @@ mod tests {
             budgets.end("a", Cost::default(), 30);
         }
         assert_eq!(budgets.begin("a", 60), Ok(Pace::Quick), "the next minute begins");
+    }
+
+    #[test]
+    fn tenant_with_a_slow_query_is_slow_for_seconds() {
+        let mut budgets = Budgets::new(LIMITS);
+        assert_eq!(budgets.begin("a", 30), Ok(Pace::Quick));
+        budgets.slow_down("a", 31);
+        assert_eq!(budgets.begin("a", 31), Ok(Pace::Slow));
+        budgets.end("a", Cost::default(), 31);
+        assert_eq!(budgets.begin("b", 31), Ok(Pace::Quick));
+        assert_eq!(budgets.begin("a", 31 + SLOW_TENANT_S), Ok(Pace::Quick));
     }
 
     #[test]

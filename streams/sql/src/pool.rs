@@ -102,7 +102,7 @@ impl Admitted {
             Some(process) => process,
             None => {
                 pool.make_room();
-                Process::start(&pool.settings, &pool).await?
+                Process::start(&pool.settings, &pool, pace).await?
             }
         };
         match pace {
@@ -207,6 +207,11 @@ impl Pool {
         }
     }
 
+    /// A query of a tenant is slow.
+    fn slow_down(&self, tenant: &str) {
+        self.shared().budgets.slow_down(tenant, self.started.elapsed().as_secs());
+    }
+
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,7 +228,7 @@ impl Shared {
 impl Charged {
     /// The turn of the query, for the time in which its child works.
     fn lane(&mut self) -> Option<Lane<'_>> {
-        Some(Lane { turns: &self.pool.turns, turn: self.turn.as_mut()?, cost: &mut self.cost })
+        Some(Lane { pool: &self.pool, tenant: &self.tenant, turn: self.turn.as_mut()?, cost: &mut self.cost })
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::priority;
 use super::stats::Ended;
-use super::turns::{Turn, Turns};
+use super::turns::Turn;
 use super::{Pool, PoolSettings, SqlError};
-use crate::budget::Cost;
+use crate::budget::{Cost, Pace};
 use crate::frames::{self, FrameError, HEAD_BYTES, Reply, VERSION};
 use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX, QUICK_CPU_MS};
 use serde::Serialize;
@@ -45,7 +45,8 @@ pub struct Allowed {
 
 /// The query for which a child works.
 pub struct Lane<'q> {
-    pub turns: &'q Turns,
+    pub pool: &'q Pool,
+    pub tenant: &'q str,
     pub turn: &'q mut Turn,
     pub cost: &'q mut Cost,
 }
@@ -63,8 +64,12 @@ pub enum Stop {
 
 impl Process {
     /// Starts a child, and waits until it says that it is ready.
-    pub async fn start(settings: &PoolSettings, pool: &Arc<Pool>) -> Result<Process, SqlError> {
+    pub async fn start(settings: &PoolSettings, pool: &Arc<Pool>, pace: Pace) -> Result<Process, SqlError> {
         let mut process = Process::spawn(settings, pool).await.map_err(SqlError::Start)?;
+        match pace {
+            Pace::Quick => {}
+            Pace::Slow => process.put_behind(),
+        }
         pool.shared().stats.started += 1;
         let allowed = Allowed { until: Instant::now() + START_MAX, memory_bytes: settings.memory_bytes };
         let hello = process.receive(allowed, None).await;
@@ -298,7 +303,8 @@ impl Watch {
             return Ok(());
         }
         self.put_behind();
-        if lane.turns.slow_down(lane.turn) { Ok(()) } else { Err(Stop::Displaced) }
+        lane.pool.slow_down(lane.tenant);
+        if lane.pool.turns.slow_down(lane.turn) { Ok(()) } else { Err(Stop::Displaced) }
     }
 
     /// A child that has ended keeps what was measured last.

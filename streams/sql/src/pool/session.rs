@@ -3,7 +3,6 @@
 use super::process::{Allowed, Process, Stop};
 use super::stats::Ended;
 use super::{Charged, SqlError};
-use crate::budget::Pace;
 use crate::frames::{Column, Inspect, Inspected, Planned, Query, Refusal, Reply, Request, Rows, UploadPart};
 use crate::limits::{COLUMNS_MAX, SQL_BYTES_MAX, UPLOAD_PART_BYTES_MAX};
 use bytes::Bytes;
@@ -64,12 +63,7 @@ impl Session {
         let reply = match self.ask(&request).await {
             Err(SqlError::Crashed { .. }) if is_used => {
                 let pool = &self.charged.pool;
-                let mut process = Process::start(pool.settings(), pool).await?;
-                match self.charged.pace {
-                    Pace::Quick => {}
-                    Pace::Slow => process.put_behind(),
-                }
-                self.process = Some(process);
+                self.process = Some(Process::start(pool.settings(), pool, self.charged.pace).await?);
                 self.ask(&request).await?
             }
             replied => replied?,
