@@ -120,14 +120,7 @@ impl Process {
     }
 
     pub(super) fn of(pool: Weak<Pool>, child: Child, socket: UnixStream) -> Process {
-        let watch = Watch {
-            id: child.id(),
-            base_bytes: u64::MAX,
-            base_ms: 0,
-            worked_ms: 0,
-            is_behind: false,
-            next_look: Instant::now(),
-        };
+        let watch = Watch::of(child.id());
         Process { pool, child, socket, start_bytes: 0, watch, queries: 0, has_ended: false }
     }
 
@@ -290,6 +283,10 @@ impl Watch {
 }
 
 impl Watch {
+    fn of(id: Option<u32>) -> Watch {
+        Watch { id, base_bytes: u64::MAX, base_ms: 0, worked_ms: 0, is_behind: false, next_look: Instant::now() }
+    }
+
     /// Measures the child, and puts it behind other processes once it has worked long for its query.
     fn look(&mut self, allowed: Allowed, lane: Option<&mut Lane<'_>>) -> Result<(), Stop> {
         let Some(id) = self.id else { return Ok(()) };
@@ -344,10 +341,11 @@ mod tests {
 
     /// The end of a series of messages without a pause.
     async fn ended(allowed: Allowed) -> Stop {
-        let mut watch = Watch { id: Some(std::process::id()), base_bytes: 0, next_look: Instant::now() + POLL };
+        let mut watch =
+            Watch { base_bytes: 0, next_look: Instant::now() + POLL, ..Watch::of(Some(std::process::id())) };
         let end = Instant::now() + Duration::from_secs(60);
         while Instant::now() < end {
-            if let Err(stop) = watch.guarded(std::future::ready(Ok(())), allowed).await {
+            if let Err(stop) = watch.guarded(std::future::ready(Ok(())), allowed, None).await {
                 return stop;
             }
         }
