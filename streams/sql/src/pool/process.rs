@@ -153,9 +153,9 @@ impl Process {
     /// A query begins.
     pub fn begin_query(&mut self) {
         self.queries += 1;
-        self.watch.base_bytes = self.memory_bytes().unwrap_or(self.watch.base_bytes);
         self.watch.worked_ms = 0;
         self.watch.base_ms = self.child.id().and_then(priority::worked_ms).unwrap_or_default();
+        self.watch.base_bytes = self.memory_bytes().unwrap_or(self.watch.base_bytes);
     }
 
     /// Milliseconds for which it has worked since its query began.

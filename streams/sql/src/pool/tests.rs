@@ -9,13 +9,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
+/// More than a shell takes while it starts.
+const MEMORY_BYTES: u64 = 64 << 20;
 
 fn pool() -> Arc<Pool> {
     let tenant = TenantLimits { queries: 2, time: Duration::from_secs(60), rows: u64::MAX };
     Pool::new(PoolSettings {
         program: "/bin/sleep".into(),
         children: 2,
-        memory_bytes: 1 << 20,
+        memory_bytes: MEMORY_BYTES,
         timeout: TIMEOUT,
         wait: Duration::from_secs(1),
         scan_rows_max: 1_000,
@@ -36,7 +38,7 @@ fn query() -> Query {
         format: Format::Csv,
         rows_max: 1_000,
         bytes_max: 1 << 20,
-        memory_bytes: 1 << 20,
+        memory_bytes: MEMORY_BYTES,
     }
 }
 
