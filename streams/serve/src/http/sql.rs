@@ -24,7 +24,7 @@ use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_sql::frames::{Format, Param, Planned, Query};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
-use tidemark_streams_sql::pool::{QueryResult, Session, SqlError, Turn};
+use tidemark_streams_sql::pool::{Admitted, QueryResult, Session, SqlError};
 use tokio::sync::OwnedSemaphorePermit;
 
 #[derive(Deserialize)]
@@ -201,7 +201,7 @@ struct PlannedQuery {
     planned: Planned,
 }
 
-async fn planned(turn: Turn, query: Query) -> Result<PlannedQuery, AskError> {
+async fn planned(turn: Admitted, query: Query) -> Result<PlannedQuery, AskError> {
     let mut session = turn.start().await?;
     let planned = session.plan(query).await?;
     Ok(PlannedQuery { session, planned })
