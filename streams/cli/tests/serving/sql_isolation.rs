@@ -141,7 +141,7 @@ impl Asked {
 
 /// Whether a query asks for a part of the rows.
 fn is_part(number: u64) -> bool {
-    number % 11 == 0
+    number.is_multiple_of(11)
 }
 
 /// The parts of an answer.
