@@ -4,7 +4,7 @@ use crate::cluster::{PLAIN, QUERIES};
 use crate::process::{WAIT_MAX, until_true};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tidemark_client::{Client, HitError};
 use tidemark_proto::ids::SessionId;
@@ -29,6 +29,8 @@ pub struct Tally {
     /// Unknown: counted zero times or once.
     pub unknown: AtomicU64,
     pub failed: AtomicU64,
+    /// Why the first of these was not counted.
+    pub first_failure: OnceLock<HitError>,
     pub plain: AtomicU64,
     /// Milestone and the winner's number.
     pub milestones: Mutex<Vec<(u64, u64)>>,
@@ -45,7 +47,10 @@ impl Tally {
             }
             Err(HitError::PlaceUnknown) => &self.place_unknown,
             Err(HitError::Unknown) => &self.unknown,
-            Err(_) => &self.failed,
+            Err(error) => {
+                self.first_failure.get_or_init(|| error);
+                &self.failed
+            }
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
