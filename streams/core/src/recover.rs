@@ -9,7 +9,7 @@
 //!    as an earlier commit, the earlier one was given up.
 //! 3. Numbers of applied commits rise from epoch to epoch. A commit knew all erasures and changes of event types of its time. The head
 //!    has the position of each among the commits.
-//! 4. The digest behind a commit, without what the commit did, is the digest before it ([`Proof`]). If it equals the digest behind an
+//! 4. The digest behind a commit, without what the commit did, is the digest before it (`Proof`). If it equals the digest behind an
 //!    earlier commit, then that one was applied, and no commit between both was. The head proves its last commit in the same way.
 //! 5. **The digest decides.** The blobs that are found live must be those that the last commit, or the head, says are live. If they are
 //!    not, each commit that may never have been applied is left out in turn: the last commit of an epoch, or a commit before an
