@@ -187,7 +187,7 @@ fn print_a_trace_hash() {
 fn a_seed_means_the_same_run_in_two_fresh_processes() {
     let exe = std::env::current_exe().expect("this test");
     let run = || {
-        let args = ["--exact", "seeds::print_a_trace_hash", "--nocapture"];
+        let args = ["--exact", "print_a_trace_hash", "--nocapture"];
         let output = Command::new(&exe).args(args).output().expect("starts");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.lines().find(|line| line.contains("trace ")).map(str::to_owned).expect("a trace hash")

@@ -1,5 +1,5 @@
 //! Every deliberate bug is caught by the seed that shows it, or by the script that does. Bugs inside machines need the `teeth` feature:
-//! `cargo test -p tidemark-sim --features teeth --test simulator teeth`. If a change of the simulator makes seeds mean other runs, `cargo run
+//! `cargo test -p tidemark-sim --features teeth --test teeth`. If a change of the simulator makes seeds mean other runs, `cargo run
 //! --release -p tidemark-sim --features teeth --example quick teeth` looks for new seeds, at most 200 for a bug.
 
 use tidemark_proto::teeth::Bug;
