@@ -6,16 +6,17 @@ use super::{
 };
 use crate::archive::{RAW_FOLDER, Turn, read_raw};
 use crate::dead_letters::Tried;
-use crate::log::{Submission, SubmitRefused, Ticket};
+use crate::log::{IntakeLog, Submission, SubmitRefused, Ticket};
 use crate::node::{Node, now_ms};
 use crate::settings::{Settings, SqlSettings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::manifest::{Command, SetTypes, TypesSet};
 use tidemark_streams_core::owner::Recount;
@@ -77,6 +78,28 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
     }
 }
 
+/// A directory with its log, and no owner.
+struct Unowned {
+    dir: PathBuf,
+    settings: Settings,
+    directory: Directory,
+    log: Arc<IntakeLog>,
+    _inbox: Receiver<Message>,
+    _folder: TempDir,
+}
+
+impl Unowned {
+    fn new() -> Unowned {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("streams");
+        let settings = settings(&dir, &Faults::default());
+        let directory = Directory::open(&dir, IfMissing::Create).unwrap();
+        let (engine, inbox) = sync_channel(MESSAGES_MAX);
+        let log = open_log(&directory, &settings, &engine).unwrap();
+        Unowned { dir, settings, directory, log, _inbox: inbox, _folder: folder }
+    }
+}
+
 impl Worker {
     /// Starts as the program does, which may fail while the store is down: then it is started again.
     fn start(dir: &Path, faults: &Faults) -> Worker {
@@ -103,8 +126,8 @@ impl Worker {
         Some(Worker { node, engine, thread: Some(thread) })
     }
 
-    /// A batch of events of two tenants. `false`: it is not accepted.
-    fn send(&self, batch: u64) -> bool {
+    /// A batch of events of two tenants, and its place in the log. `None`: it is not accepted.
+    fn send(&self, batch: u64) -> Option<u64> {
         let mut text = String::new();
         for event in 0..EVENTS_PER_BATCH {
             let tenant = event % 2;
@@ -115,7 +138,7 @@ impl Worker {
         let types = &self.node.settings.types;
         let rules = Rules { now: Now(now_ms()), types, kept_from: Day(0), seed: log.seed(), tenants: &NoTenants };
         let decoded = body::decode(text.as_bytes(), &rules).unwrap();
-        log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).is_ok()
+        log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).ok().map(|ticket| ticket.index)
     }
 
     /// A batch of dead letters, which is durable then.
@@ -127,8 +150,13 @@ impl Worker {
         let decoded = body::decode(text.as_bytes(), &rules).unwrap();
         let ticket = log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
         // Requests about letters see durable batches only.
+        self.until_durable(ticket.index);
+    }
+
+    fn until_durable(&self, index: u64) {
+        let log = self.node.log().unwrap();
         let end = Instant::now() + Duration::from_secs(60);
-        while log.progress().durable < ticket.index {
+        while log.progress().durable < index {
             assert!(Instant::now() < end, "the batch is not durable");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -160,12 +188,24 @@ impl Worker {
         sum
     }
 
-    /// What an answer counts, if there is one.
-    fn total(&self, tenant: &str) -> Option<u64> {
+    /// What a complete answer counts. A store with faults refuses reads, and lets the owner stay behind the log for a while.
+    fn total(&self, tenant: &str) -> u64 {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            match self.complete_total(tenant) {
+                Some(total) => return total,
+                None => assert!(Instant::now() < end, "no answer is complete"),
+            }
+        }
+    }
+
+    /// What an answer counts. `None`: there is none, or it lacks rows that were durable before it.
+    fn complete_total(&self, tenant: &str) -> Option<u64> {
+        let asked_at_ms = now_ms();
         let (answer, pinned) = oneshot::channel();
         let pin = Pin { tenant: tenant.to_owned(), hours: HourRange::ALL, answer };
         self.engine.send(Message::Pin(pin)).ok()?;
-        let pinned = pinned.blocking_recv().ok()?.ok()?;
+        let pinned = pinned.blocking_recv().ok()?.ok().filter(|pinned| pinned.complete_to_ms >= asked_at_ms)?;
         let mut total: u64 = pinned.unwritten.iter().map(tidemark_streams_core::rollup::Rollups::total).sum();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
         let fetched = runtime.block_on(self.node.queries.fetcher.fetch(tenant, &pinned.blobs)).ok()?;
@@ -217,17 +257,19 @@ fn store_with_faults_loses_nothing_and_doubles_nothing() {
     };
     let faults = Faults::new(7, rates);
     let mut sent = 0;
+    let mut last = 0;
     for start in 0..3 {
         let worker = Worker::start(&dir, &faults);
         for batch in 0..40 {
-            if worker.send(start * 40 + batch) {
+            if let Some(index) = worker.send(start * 40 + batch) {
                 sent += EVENTS_PER_BATCH;
+                last = index;
             }
             std::thread::sleep(Duration::from_millis(25));
-            if batch % 20 == 19
-                && let Some((first, second)) = worker.total("t0").zip(worker.total("t1"))
-            {
-                assert_eq!(first + second, sent, "an answer counts what was accepted");
+            if batch % 20 == 19 {
+                worker.until_durable(last);
+                let counted = worker.total("t0") + worker.total("t1");
+                assert_eq!(counted, sent, "a complete answer counts what was accepted");
             }
         }
         worker.stop();
@@ -252,7 +294,7 @@ fn letters_are_dropped_once_on_a_store_with_faults() {
     let mut dropped = 0;
     for batch in 0..4 {
         worker.send_bad();
-        assert!(worker.send(batch), "the intake goes on");
+        assert!(worker.send(batch).is_some(), "the intake goes on");
         dropped += worker.drop_half();
     }
     faults.set(Rates::default());
@@ -309,7 +351,7 @@ fn store_that_is_down_is_tried_once_a_second_and_named() {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {
         // Memory is bounded: a full log takes no more.
-        if worker.send(sent) {
+        if worker.send(sent).is_some() {
             sent += 1;
         }
     }
@@ -317,10 +359,10 @@ fn store_that_is_down_is_tried_once_a_second_and_named() {
     assert!((2..=7).contains(&puts), "{puts} uploads in 5 s");
     let problem = worker.node.problem().unwrap_or_default();
     assert!(problem.contains("503 Service Unavailable: slow down"), "{problem}");
-    assert!(!worker.send(sent), "the log is full");
+    assert!(worker.send(sent).is_none(), "the log is full");
     faults.set(Rates::default());
     let end = Instant::now() + Duration::from_secs(30);
-    while !worker.send(sent) {
+    while worker.send(sent).is_none() {
         assert!(Instant::now() < end, "it goes on once the store does");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -337,7 +379,7 @@ fn server_deletes_no_file_while_a_live_blob_is_damaged() {
     let dir = folder.path().join("streams");
     let faults = Faults::new(1, Rates::default());
     let worker = Worker::start(&dir, &faults);
-    assert!(worker.send(1));
+    assert!(worker.send(1).is_some());
     worker.stop();
     let directory = Directory::open(&dir, IfMissing::Refuse).unwrap();
     let live = directory.manifest().live().next().unwrap();
@@ -360,12 +402,7 @@ fn server_deletes_no_file_while_a_live_blob_is_damaged() {
 /// Letters are cut before, so no request makes such a batch.
 #[test]
 fn batch_that_the_log_would_not_read_again_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("streams");
-    let settings = settings(&dir, &Faults::default());
-    let directory = Directory::open(&dir, IfMissing::Create).unwrap();
-    let (engine, _inbox) = sync_channel(MESSAGES_MAX);
-    let log = open_log(&directory, &settings, &engine).unwrap();
+    let Unowned { log, .. } = &Unowned::new();
     let submit = |bytes: usize| {
         let mut decoded = Decoded::default();
         decoded.dead_letters = 1;
@@ -381,12 +418,7 @@ fn batch_that_the_log_would_not_read_again_is_refused() {
 /// A delta is rebuilt from the log as long as the log has its rows.
 #[test]
 fn rows_of_the_log_are_counted_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("streams");
-    let settings = settings(&dir, &Faults::default());
-    let directory = Directory::open(&dir, IfMissing::Create).unwrap();
-    let (engine, _inbox) = sync_channel(MESSAGES_MAX);
-    let log = open_log(&directory, &settings, &engine).unwrap();
+    let Unowned { dir, settings, directory, log, _inbox, _folder } = Unowned::new();
     let body = |number: u64| format!("{{\"tenant\":\"a\",\"listing\":\"x\",\"at\":{},\"n\":{number}}}\n", number * 900);
     for batch in 0..5 {
         let text: String = (batch * 10..batch * 10 + 10).map(body).collect();
@@ -417,12 +449,7 @@ fn rows_of_the_log_are_counted_again() {
 
 #[test]
 fn old_raw_events_go_though_new_ones_cannot_be_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("streams");
-    let settings = settings(&dir, &Faults::default());
-    let directory = Directory::open(&dir, IfMissing::Create).unwrap();
-    let (engine, _inbox) = sync_channel(MESSAGES_MAX);
-    let log = open_log(&directory, &settings, &engine).unwrap();
+    let Unowned { dir, settings, directory, log, _inbox, _folder } = Unowned::new();
     let submit = |text: &'static str| {
         let mut decoded = Decoded::default();
         decoded.dead_letters = 1;
