@@ -1,15 +1,15 @@
 //! Seeds of the archive hold its property, meet the situations they are for, and each planted bug is caught.
 
+mod sweep;
+
+use sweep::{Swept, hold};
 use tidemark_streams_core::teeth::{Bug, bite};
-use tidemark_streams_sim::archive::run;
+use tidemark_streams_sim::archive::{Outcome, run};
 use tidemark_streams_sim::checkers::ARCHIVED;
-use tidemark_streams_sim::world::Situations;
 
 const SEEDS: u64 = 100;
 /// Seeds of which one has to catch a bug.
 const BUG_SEEDS: u64 = 1_000;
-/// `FIRST..END` in place of these seeds, for a longer sweep.
-const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// Situations that a sweep must have met, or it has not tested them.
 const SITUATIONS: [&str; 13] = [
@@ -28,25 +28,12 @@ const SITUATIONS: [&str; 13] = [
     "rows missing",
 ];
 
-#[expect(clippy::disallowed_methods, reason = "which seeds run is said from outside")]
-fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var(SEEDS_VARIABLE) else { return 0..SEEDS };
-    let (first, end) = text.split_once("..").expect("FIRST..END");
-    first.parse().unwrap()..end.parse().unwrap()
-}
-
 #[test]
 fn archive_seeds_hold_and_meet_every_situation() {
-    let mut met = Situations::new();
-    for seed in seeds() {
-        let outcome = run(seed);
-        assert_eq!(outcome.violation, None, "seed {seed}");
-        for (situation, count) in outcome.situations {
-            *met.entry(situation).or_default() += count;
-        }
-    }
-    let missed: Vec<_> = SITUATIONS.iter().filter(|name| met.get(**name).is_none_or(|count| *count == 0)).collect();
-    assert!(missed.is_empty(), "no seed met {missed:?}; met: {met:?}");
+    hold(SEEDS, &SITUATIONS, |seed| {
+        let Outcome { violation, situations, .. } = run(seed);
+        Swept { violation, situations }
+    });
 }
 
 /// Seeds that failed once, and what was wrong.
