@@ -3,7 +3,7 @@
 
 use crate::BenchError;
 use crate::client::Client;
-use crate::process::Server;
+use crate::process::{Server, program};
 use crate::recount::compare_total;
 use clap::Args;
 use serde_json::{Value, json};
@@ -51,10 +51,7 @@ struct Run {
 }
 
 pub fn run(args: &BacklogArgs) -> Result<String, BenchError> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("tidemark-streams"),
-    };
+    let program = program(args.program.as_deref(), "tidemark-streams")?;
     let mut runs = (0..args.runs.max(1)).map(|_| once(args, &program)).collect::<Result<Vec<Run>, BenchError>>()?;
     runs.sort_by(|a, b| a.counted_s.total_cmp(&b.counted_s));
     let multiple = |run: &Run| args.seconds as f64 / run.counted_s;

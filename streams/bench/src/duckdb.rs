@@ -3,7 +3,7 @@
 //! Without a file DuckDB writes one: a day of tenants with ten listings and 10,000 events each, in the order of their times.
 
 use crate::BenchError;
-use crate::process::children_cpu_s;
+use crate::process::{children_cpu_s, program};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -73,10 +73,7 @@ struct Cost {
 }
 
 pub fn run(args: &DuckdbArgs) -> Result<String, BenchError> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("tidemark-streams"),
-    };
+    let program = program(args.program.as_deref(), "tidemark-streams")?;
     let generated = tempdir(args)?;
     let input = match (&args.file, &args.map) {
         (Some(file), Some(map)) => Input { file: file.clone(), map: map.clone() },

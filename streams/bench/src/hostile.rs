@@ -5,7 +5,7 @@ use crate::BenchError;
 use crate::client::Client;
 use crate::hostile_texts::hostile;
 use crate::latency::Times;
-use crate::process::{Server, children, peak_bytes};
+use crate::process::{Server, children, peak_bytes, program};
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -99,10 +99,7 @@ struct Shown {
 }
 
 pub fn run(args: &HostileArgs) -> Result<String, BenchError> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("tidemark-streams"),
-    };
+    let program = program(args.program.as_deref(), "tidemark-streams")?;
     let mut runs = (0..args.runs.max(1)).map(|_| once(args, &program)).collect::<Result<Vec<Run>, BenchError>>()?;
     runs.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let median = runs[runs.len() / 2].ratio();

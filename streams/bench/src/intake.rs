@@ -2,7 +2,7 @@
 
 use crate::BenchError;
 use crate::client::Client;
-use crate::process::{Server, cpu_s};
+use crate::process::{Server, cpu_s, program};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -72,10 +72,7 @@ struct Generator {
 }
 
 pub fn run(args: &IntakeArgs) -> Result<String, BenchError> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("tidemark-streams"),
-    };
+    let program = program(args.program.as_deref(), "tidemark-streams")?;
     let mut runs = (0..args.runs.max(1)).map(|_| once(args, &program)).collect::<Result<Vec<Run>, BenchError>>()?;
     runs.sort_by(|a, b| a.per_s.total_cmp(&b.per_s));
     let median = runs[runs.len() / 2].per_s;

@@ -4,7 +4,7 @@
 
 use crate::BenchError;
 use crate::client::Client;
-use crate::process::Server;
+use crate::process::{Server, program};
 use crate::recount::compare_total;
 use clap::Args;
 use serde_json::{Value, json};
@@ -51,10 +51,7 @@ struct Producer {
 }
 
 pub fn run(args: &KillArgs) -> Result<String, BenchError> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("tidemark-streams"),
-    };
+    let program = program(args.program.as_deref(), "tidemark-streams")?;
     let folder = match &args.folder {
         Some(folder) => tempfile::tempdir_in(folder)?,
         None => tempfile::tempdir()?,

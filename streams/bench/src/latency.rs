@@ -2,7 +2,7 @@
 
 use crate::BenchError;
 use crate::client::Client;
-use crate::process::Server;
+use crate::process::{Server, program};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -50,10 +50,7 @@ struct Others {
 pub struct Times(Vec<f64>);
 
 pub fn run(args: &LatencyArgs) -> Result<String, BenchError> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("tidemark-streams"),
-    };
+    let program = program(args.program.as_deref(), "tidemark-streams")?;
     let folder = match &args.folder {
         Some(folder) => tempfile::tempdir_in(folder)?,
         None => tempfile::tempdir()?,

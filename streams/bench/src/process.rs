@@ -2,11 +2,19 @@
 
 use crate::BenchError;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Clock ticks of a second in `/proc`, on every Linux that runs Rust.
 const TICKS_PER_S: f64 = 100.0;
+
+/// The program that an option names, or the one of this name beside the bench.
+pub fn program(named: Option<&Path>, name: &str) -> Result<PathBuf, BenchError> {
+    match named {
+        Some(program) => Ok(program.to_owned()),
+        None => Ok(std::env::current_exe()?.with_file_name(name)),
+    }
+}
 
 /// A running server. It is killed when it is dropped.
 pub struct Server {

@@ -5,7 +5,7 @@ mod month;
 
 use crate::BenchError;
 use crate::client::Client;
-use crate::process::Server;
+use crate::process::{Server, program};
 use crate::slow::Slow;
 use clap::Args;
 use month::{Filled, Month, Months, tenant};
@@ -125,7 +125,7 @@ pub fn run(args: &QueriesArgs) -> Result<String, BenchError> {
 /// Starts a server, and passes all phases.
 fn once(args: &QueriesArgs, months: Months, dir: &Path) -> Result<Vec<Measured>, BenchError> {
     let bench = std::env::current_exe()?;
-    let sql_program = args.sql_program.clone().unwrap_or_else(|| bench.with_file_name("tidemark-sql"));
+    let sql_program = program(args.sql_program.as_deref(), "tidemark-sql")?;
     let QueriesArgs { median_ms, p99_ms, sql_children, .. } = *args;
     let slow = Slow { dir, server: None, median_ms, p99_ms, sql_program: &sql_program, sql_children };
     let start = |slow: &Slow<'_>| {

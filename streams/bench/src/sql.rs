@@ -5,7 +5,7 @@
 use crate::BenchError;
 use crate::client::Client;
 use crate::peers::{self, ENGINES, Peer};
-use crate::process::{Server, peak_bytes};
+use crate::process::{Server, peak_bytes, program};
 use bytes::Bytes;
 use clap::Args;
 use serde_json::{Value, json};
@@ -95,10 +95,7 @@ impl Beside {
 }
 
 pub fn run(args: &SqlArgs) -> Result<String, BenchError> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("tidemark-sql"),
-    };
+    let program = program(args.program.as_deref(), "tidemark-sql")?;
     let rows = rows(args.rows);
     let count: usize = rows.iter().map(Rows::len).sum();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
