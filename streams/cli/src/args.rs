@@ -614,10 +614,17 @@ pub struct AuditArgs {
     /// A file that was loaded into this directory; give the option once for each file
     #[arg(long, value_name = "FILE", requires = "map")]
     pub against: Vec<PathBuf>,
-    /// As in `load`: once for all files, or once for each --against in their order
+    #[command(flatten)]
+    pub columns: ColumnsOfFiles,
+}
+
+/// How several files are read.
+#[derive(Debug, Args)]
+pub struct ColumnsOfFiles {
+    /// As in `load`: once for all files, or once for each in their order
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: Vec<String>,
-    /// As in `load`, once or for each file; an empty NAME is for a file whose --map has a type
+    /// As in `load`, once or for each file; an empty NAME is for a file with a type in --map
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Vec<String>,
     /// As in `load`, once or for each file
@@ -658,7 +665,8 @@ pub enum RebuildCommand {
     ///
     /// Blobs of these days may be whole and count other rows than their sources, such as those of a file that was read by a wrong column.
     /// The command prints the tenants and days that differ, and changes nothing; its exit code is 1 then. With --yes one entry of the
-    /// manifest replaces the rows of all these days. All sources that may have rows of these days have to be named.
+    /// manifest replaces the rows of all these days. All sources that may have rows of these days have to be named. Their columns may be
+    /// corrected ones.
     #[command(after_help = RANGE_EXAMPLES)]
     Range(RangeArgs),
 }
@@ -682,15 +690,8 @@ pub struct RangeArgs {
     /// Count the rows of a loaded file; give the option once for each file
     #[arg(long, value_name = "FILE", requires = "map")]
     pub from_file: Vec<PathBuf>,
-    /// As in `load`, with corrected columns too: once for all files, or once for each --from-file in their order
-    #[arg(long, value_name = "FIELD=COLUMN,...")]
-    pub map: Vec<String>,
-    /// As in `load`, once or for each file; an empty NAME is for a file with a type in --map
-    #[arg(long = "type", value_name = "NAME")]
-    pub event_type: Vec<String>,
-    /// As in `load`, once or for each file
-    #[arg(long, value_name = "ZONE", default_value = "UTC")]
-    pub file_zone: Vec<String>,
+    #[command(flatten)]
+    pub columns: ColumnsOfFiles,
     /// Print the differences and change nothing, as without --yes
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,

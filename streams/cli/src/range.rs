@@ -395,7 +395,6 @@ impl Differences {
 
 impl RangeArgs {
     fn files(&self) -> FileOptions<'_> {
-        let RangeArgs { from_file, map, event_type, file_zone, .. } = self;
-        FileOptions { files: from_file, map, event_type, file_zone, option: "--from-file" }
+        FileOptions { files: &self.from_file, columns: &self.columns, option: "--from-file" }
     }
 }

@@ -4,7 +4,7 @@
 //! sources are held in memory together; the rows are read one by one.
 
 use crate::adding::Adding;
-use crate::args::{AuditArgs, ReadingArgs};
+use crate::args::{AuditArgs, ColumnsOfFiles, ReadingArgs};
 use crate::dead_letters;
 use crate::driver::PARTITION;
 use crate::error::CliError;
@@ -32,9 +32,7 @@ const NAMED_MAX: usize = 20;
 #[derive(Clone, Copy)]
 pub struct FileOptions<'a> {
     pub files: &'a [PathBuf],
-    pub map: &'a [String],
-    pub event_type: &'a [String],
-    pub file_zone: &'a [String],
+    pub columns: &'a ColumnsOfFiles,
     /// The option that names a file.
     pub option: &'static str,
 }
@@ -298,8 +296,7 @@ impl Loaded<'_> {
 
 impl AuditArgs {
     fn files(&self) -> FileOptions<'_> {
-        let AuditArgs { against, map, event_type, file_zone, .. } = self;
-        FileOptions { files: against, map, event_type, file_zone, option: "--against" }
+        FileOptions { files: &self.against, columns: &self.columns, option: "--against" }
     }
 }
 
@@ -313,11 +310,12 @@ impl FileOptions<'_> {
             of_each if of_each.len() == files => Ok(of_each.get(number).cloned()),
             of_each => Err(CliError::OptionsOfFiles { option, given: of_each.len(), files, each: self.option }),
         };
+        let ColumnsOfFiles { map, event_type, file_zone } = self.columns;
         Ok(ReadingArgs {
-            map: of_file("--map", self.map)?.unwrap_or_default(),
+            map: of_file("--map", map)?.unwrap_or_default(),
             // An empty name is for a file with a column of types, beside files that need --type.
-            event_type: of_file("--type", self.event_type)?.filter(|name| !name.is_empty()),
-            file_zone: of_file("--file-zone", self.file_zone)?.unwrap_or_default(),
+            event_type: of_file("--type", event_type)?.filter(|name| !name.is_empty()),
+            file_zone: of_file("--file-zone", file_zone)?.unwrap_or_default(),
         })
     }
 }
