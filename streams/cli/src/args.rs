@@ -9,9 +9,10 @@ use tidemark_streams_core::layout::PeriodUnit;
 use tidemark_streams_core::limits::{VALUES_MAX, VALUES_MAX_DEFAULT};
 use tidemark_streams_serve::settings::{KEEP_RAW_DAYS_MAX, SQL_CHILDREN_MAX, SQL_CHILDREN_MIN};
 
-const LOAD_EXAMPLE: &str = "Example:
+const LOAD_EXAMPLES: &str = "Examples:
   tidemark-streams load transactions.parquet --dir shop \\
-    --map tenant=store_id,listing=product_id,at=transaction_timestamp,n=quantity";
+    --map tenant=store_id,listing=product_id,at=transaction_timestamp,n=quantity
+  tidemark-streams load searches.csv --map listings=shown,at=at --listings-separator '|' --dir shop";
 const QUERY_EXAMPLES: &str = "Examples:
   tidemark-streams query 367 --by hour --zone Asia/Kathmandu --dir shop
   tidemark-streams query 367 --by listing --from 2017-03-01 --to 2017-04-01 --dir shop
@@ -107,7 +108,7 @@ pub enum Command {
     /// The file is Parquet, CSV with a line of names, or JSON lines, plain or packed with gzip or zstd. A load that was killed is run
     /// again: it goes on behind the rows that are counted. A file that is counted is not counted again. A row that cannot be counted
     /// becomes a dead letter.
-    #[command(after_help = LOAD_EXAMPLE)]
+    #[command(after_help = LOAD_EXAMPLES)]
     Load(LoadArgs),
     /// Print the counts of one tenant, by hours or days of a zone's clock, or by listing
     ///
@@ -463,10 +464,13 @@ pub struct TestTenantArgs {
 /// How the rows of a file are read.
 #[derive(Debug, Args)]
 pub struct ReadingArgs {
-    /// Columns of the fields: listing and at (the time); tenant (that of `listings` without it), n (the count, 1 without it), type and
-    /// dimensions are optional
+    /// Columns of the fields: listing and at (the time); tenant (that of the catalogue without it), n (the count, 1 without it), type and
+    /// dimensions are optional. A column of pages is named listings in place of listing: each listing of a page counts
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: String,
+    /// What stands between the listings of a page, if pages are texts; JSON lines may have lists without it
+    #[arg(long, value_name = "TEXT")]
+    pub listings_separator: Option<String>,
     /// The event type of all rows [default: impression]
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Option<String>,
@@ -624,6 +628,9 @@ pub struct ColumnsOfFiles {
     /// As in `load`: once for all files, or once for each in their order
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: Vec<String>,
+    /// As in `load`, once or for each file; an empty TEXT is for a file without pages of text
+    #[arg(long, value_name = "TEXT")]
+    pub listings_separator: Vec<String>,
     /// As in `load`, once or for each file; an empty NAME is for a file with a type in --map
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Vec<String>,
@@ -648,6 +655,9 @@ pub struct RebuildArgs {
     /// As of `load`
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: Option<String>,
+    /// As of `load`
+    #[arg(long, value_name = "TEXT")]
+    pub listings_separator: Option<String>,
     /// As of `load`
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Option<String>,

@@ -119,6 +119,7 @@ impl OpenFile {
 pub fn open(path: &Path, args: &ReadingArgs) -> Result<OpenFile, CliError> {
     let of_file = |error: SourceError| CliError::Source { path: path.to_owned(), error };
     let mapping = Mapping::parse(&args.map, args.event_type.as_deref())?;
+    let mapping = mapping.separated(args.listings_separator.as_deref())?;
     let zone = Zone::named(&args.file_zone)?;
     let mut file = File::open(path).map_err(|error| of_file(error.into()))?;
     let reading = ReadingId(reading_id(&mapping, &zone));

@@ -284,6 +284,7 @@ impl Left<'_> {
     fn open(&self, path: &Path) -> Result<OpenFile, CliError> {
         let reading = ReadingArgs {
             map: self.args.map.clone().unwrap_or_default(),
+            listings_separator: self.args.listings_separator.clone(),
             event_type: self.args.event_type.clone(),
             file_zone: self.args.file_zone.clone(),
         };

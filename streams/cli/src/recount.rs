@@ -310,9 +310,12 @@ impl FileOptions<'_> {
             of_each if of_each.len() == files => Ok(of_each.get(number).cloned()),
             of_each => Err(CliError::OptionsOfFiles { option, given: of_each.len(), files, each: self.option }),
         };
-        let ColumnsOfFiles { map, event_type, file_zone } = self.columns;
+        let ColumnsOfFiles { map, listings_separator, event_type, file_zone } = self.columns;
+        let separator = of_file("--listings-separator", listings_separator)?;
         Ok(ReadingArgs {
             map: of_file("--map", map)?.unwrap_or_default(),
+            // An empty one is for a file without pages, beside files that need it.
+            listings_separator: separator.filter(|text| !text.is_empty()),
             // An empty name is for a file with a column of types, beside files that need --type.
             event_type: of_file("--type", event_type)?.filter(|name| !name.is_empty()),
             file_zone: of_file("--file-zone", file_zone)?.unwrap_or_default(),

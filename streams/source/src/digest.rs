@@ -3,7 +3,7 @@
 //! A file that was counted is known again wherever it lies. The same file may be loaded once more under another type, such as
 //! clicks beside impressions.
 
-use crate::mapping::{Mapping, TypeOf};
+use crate::mapping::{Mapping, Pages, TypeOf};
 use ring::digest::{Context, SHA256};
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -42,7 +42,7 @@ pub fn source_id(file: &mut File, event_type: &TypeOf) -> io::Result<SourceId> {
 
 /// How the rows of a file are read, in one number. A file that was loaded half way goes on under the same number only.
 pub fn reading_id(mapping: &Mapping, zone: &Zone) -> u64 {
-    let Mapping { tenant, listing, at, count, event_type, values } = mapping;
+    let Mapping { tenant, listing, pages, at, count, event_type, values } = mapping;
     let event_type = match event_type {
         TypeOf::All(_) => "",
         TypeOf::Column(name) => name,
@@ -57,6 +57,10 @@ pub fn reading_id(mapping: &Mapping, zone: &Zone) -> u64 {
         values.iter().map(|value| format!("\0{}={}", value.dimension, value.column.to_ascii_lowercase())).collect();
     values.sort();
     text.extend(values);
+    if let Some(Pages { separator }) = pages {
+        text.push_str("\0pages\0");
+        text.push_str(separator.as_deref().unwrap_or_default());
+    }
     bytes_hash(0, text.as_bytes())
 }
 
@@ -85,5 +89,16 @@ mod tests {
         let id = |text: &str| reading_id(&Mapping::parse(text, None).unwrap(), &Zone::UTC);
         assert_ne!(id("tenant=t,listing=l,at=a"), id("listing=l,at=a"));
         assert_eq!(id("listing=l,at=a"), id("at=a,listing=l"));
+    }
+
+    #[test]
+    fn reading_of_pages_is_another_for_each_separator() {
+        let id = |text: &str, separator| {
+            reading_id(&Mapping::parse(text, None).unwrap().separated(separator).unwrap(), &Zone::UTC)
+        };
+        let lists = id("listings=l,at=a", None);
+        assert_ne!(lists, id("listing=l,at=a", None));
+        assert_ne!(lists, id("listings=l,at=a", Some("|")));
+        assert_ne!(id("listings=l,at=a", Some(";")), id("listings=l,at=a", Some("|")));
     }
 }

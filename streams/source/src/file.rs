@@ -21,11 +21,29 @@ pub struct FileRows {
     format: Format,
     reading: Reading,
     has_clock: bool,
+    page: Page,
+}
+
+/// The rows of a page, and how many of them were handed out.
+#[derive(Default)]
+struct Page {
+    rows: Rows,
+    next: usize,
 }
 
 enum Format {
     Lines(Box<Lines>),
     Table(Box<Table<File>>),
+}
+
+impl Format {
+    /// Adds the rows of the next record. `false`: there is none.
+    fn next(&mut self, reading: &Reading, rows: &mut Rows) -> Result<bool, SourceError> {
+        match self {
+            Format::Lines(lines) => lines.next(reading, rows),
+            Format::Table(table) => table.next(reading, rows),
+        }
+    }
 }
 
 impl FileRows {
@@ -45,7 +63,7 @@ impl FileRows {
             Format::Table(table) => table.has_clock(),
             Format::Lines(_) => false,
         };
-        Ok(FileRows { format, reading, has_clock })
+        Ok(FileRows { format, reading, has_clock, page: Page::default() })
     }
 
     /// Whether its type says that times stand without a zone: they are read by the clock of the zone that was named.
@@ -73,15 +91,29 @@ impl FileRows {
     /// [`SourceError`]: the file is damaged from there on.
     pub fn read(&mut self, rows: &mut Rows, most: usize) -> Result<(), SourceError> {
         for _ in 0..most {
-            let is_read = match &mut self.format {
-                Format::Lines(lines) => lines.next(&self.reading, rows)?,
-                Format::Table(table) => table.next(&self.reading, rows)?,
+            let is_read = match self.reading.mapping.pages {
+                None => self.format.next(&self.reading, rows)?,
+                Some(_) => self.next_of_page(rows)?,
             };
             if !is_read || rows.text_bytes() > BATCH_BYTES_MAX {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Adds the next row of a page. `false`: there is none.
+    fn next_of_page(&mut self, rows: &mut Rows) -> Result<bool, SourceError> {
+        if self.page.next == self.page.rows.len() {
+            self.page.rows.clear();
+            self.page.next = 0;
+            if !self.format.next(&self.reading, &mut self.page.rows)? {
+                return Ok(false);
+            }
+        }
+        rows.push_of(&self.page.rows, self.page.next);
+        self.page.next += 1;
+        Ok(true)
     }
 
     /// Gives the rows of a batch the tenants that a catalogue knows, if the mapping names no tenant. `catalogue_of` is the catalogue for a

@@ -91,10 +91,10 @@ fn push_csv(fields: &Fields, columns: &Columns<Option<usize>>, names: usize, rea
     let values = columns.as_ref().try_map(|at| {
         let Some(at) = *at else { return Ok(Value::NoColumn) };
         let text = std::str::from_utf8(fields.get(at).unwrap_or_default());
-        text.map(text_value).map_err(|_| at + 1)
+        text.map(Value::of_text).map_err(|_| at + 1)
     });
     match values {
-        Ok(values) => rows.push(&reading.row(&values)),
+        Ok(values) => reading.push(values, rows),
         Err(field) => rows.push(&Row::Broken { reason: format!("field {field} is no UTF-8"), text: String::new() }),
     }
 }
@@ -112,10 +112,6 @@ fn first_behind_blanks(reader: &mut Reader) -> io::Result<Option<u8>> {
         let blanks = buffer.len();
         reader.consume(blanks);
     }
-}
-
-fn text_value(text: &str) -> Value<'_> {
-    if text.trim().is_empty() { Value::Missing } else { Value::Text(Cow::Borrowed(text)) }
 }
 
 /// Reads a line, of which no more than a limit is kept. `false`: there is none.
@@ -146,7 +142,7 @@ fn push_json(line: &[u8], reading: &Reading, rows: &mut Rows) {
     };
     let values = reading.mapping.names().try_map(|name| name.map_or(Ok(Value::NoColumn), |name| object.value(name)));
     match values {
-        Ok(values) => rows.push(&reading.row(&values)),
+        Ok(values) => reading.push(values, rows),
         Err(error) => rows.push(&broken(error.to_string())),
     }
 }
@@ -202,9 +198,9 @@ fn json_value(json: &Json) -> Value<'_> {
     match json {
         Json::Null => Value::Missing,
         Json::Bool(_) => Value::Other("true or false"),
-        Json::Array(_) => Value::Other("a list"),
+        Json::Array(values) => Value::List(values.iter().map(json_value).collect()),
         Json::Object(_) => Value::Other("an object"),
-        Json::String(text) => text_value(text),
+        Json::String(text) => Value::of_text(text),
         Json::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(whole), _) => Value::Whole(whole),
             (None, Some(float)) => Value::Float(float),
@@ -249,6 +245,26 @@ mod tests {
         let expected = ["x 1 100 2", "y a\nb 200 3"];
         assert_eq!(rows(csv).unwrap(), expected);
         assert_eq!(rows(json).unwrap(), expected);
+    }
+
+    #[test]
+    fn pages_of_csv_and_json_lines_give_the_same_rows() {
+        let read = |text: &str, separator| {
+            let mapping = Mapping::parse("tenant=t,listings=l,at=a", None).unwrap().separated(separator).unwrap();
+            let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
+            let mut lines =
+                Lines::open(Text::open(Cursor::new(text.as_bytes().to_vec())).unwrap(), &reading.mapping).unwrap();
+            let mut rows = Rows::default();
+            while lines.next(&reading, &mut rows).unwrap() {}
+            rows
+        };
+        let lists = read("{\"t\":\"x\",\"l\":[1,\"a|b\"],\"a\":100}\n{\"t\":\"y\",\"l\":[\"c\"],\"a\":200}\n", None);
+        let texts = read("{\"t\":\"x\",\"l\":\"1;a|b\",\"a\":100}\n{\"t\":\"y\",\"l\":\"c\",\"a\":200}\n", Some(";"));
+        let csv = read("t,l,a\nx,1;a|b,100\ny,c,200\n", Some(";"));
+        let listings: Vec<_> = lists.records("").map(|record| format!("{record:?}")).collect();
+        let of = |rows: &Rows| rows.records("").map(|record| format!("{record:?}")).collect::<Vec<_>>();
+        assert_eq!(listings.len(), 3);
+        assert_eq!((of(&texts), of(&csv)), (listings.clone(), listings));
     }
 
     #[test]

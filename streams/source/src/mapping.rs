@@ -3,6 +3,8 @@
 use tidemark_streams_core::event::{EventTypes, is_event_type_name};
 use tidemark_streams_core::values::{DimensionNames, is_dimension_name};
 
+/// Bytes of a separator of listings.
+const SEPARATOR_BYTES_MAX: usize = 8;
 /// The type of events, unless another is named.
 pub const TYPE_DEFAULT: &str = "impression";
 /// Names of columns that an error shows.
@@ -14,12 +16,21 @@ pub struct Mapping {
     /// `None`: the catalogue knows the tenant of each listing.
     pub tenant: Option<String>,
     pub listing: String,
+    /// The column of listings has pages: each listing of a page is a row of its own. `None`: it has one listing.
+    pub pages: Option<Pages>,
     /// `None` in a file of listings: its rows have no time.
     pub at: Option<String>,
     /// `None`: each row counts 1.
     pub count: Option<String>,
     pub event_type: TypeOf,
     pub values: Vec<ValueColumn>,
+}
+
+/// How a page names its listings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// What stands between two listings of a text. `None`: pages are lists, and a text is none.
+    pub separator: Option<String>,
 }
 
 /// A column with the values of a dimension.
@@ -53,15 +64,23 @@ pub struct Columns<T> {
 /// Why a mapping is none, or does not fit a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
-    #[error("--map {0:?}: FIELD=COLUMN is expected; fields are tenant, listing, at, n and type")]
+    #[error("--map {0:?}: FIELD=COLUMN is expected; fields are tenant, listing or listings, at, n and type")]
     Form(String),
+    #[error("--map names listing and listings: leave one out")]
+    ListingAndListings,
+    #[error(
+        "--listings-separator {0:?}: --map names no listings=COLUMN; a column with one listing in a row has no separator"
+    )]
+    SeparatorWithoutPages(String),
+    #[error("--listings-separator {0:?}: 1 to {SEPARATOR_BYTES_MAX} bytes without white space and control characters")]
+    Separator(String),
     #[error("--map {0}=COLUMN: a file of listings has the fields tenant and listing only")]
     NotOfListings(String),
     #[error("--map names {0} twice")]
     Twice(String),
     #[error(
-        "--map {dimension}={column}: {dimension} is no field and no dimension; fields are tenant, listing, at, n and type; dimensions: \
-         {known}. Add a dimension by `tidemark-streams types add-dimension`"
+        "--map {dimension}={column}: {dimension} is no field and no dimension; fields are tenant, listing or listings, at, n and type; \
+         dimensions: {known}. Add a dimension by `tidemark-streams types add-dimension`"
     )]
     UnknownDimension { dimension: String, column: String, known: String },
     #[error(
@@ -119,13 +138,19 @@ impl<T> Columns<T> {
 }
 
 impl Mapping {
-    /// Reads `[tenant=COLUMN,]listing=COLUMN,at=COLUMN[,n=COLUMN][,type=COLUMN][,DIMENSION=COLUMN]`, and the type of all rows.
+    /// Reads `[tenant=COLUMN,]listing=COLUMN,at=COLUMN[,n=COLUMN][,type=COLUMN][,DIMENSION=COLUMN]`, and the type of all rows. Pages have
+    /// `listings=COLUMN` in place of `listing`.
     /// [`Mapping::check_dimensions`] checks the names of dimensions.
     ///
     /// # Errors
     /// [`MappingError`].
     pub fn parse(text: &str, event_type: Option<&str>) -> Result<Mapping, MappingError> {
-        let Named { columns: found, values } = Named::parse(text)?;
+        let Named { columns: found, listings, values } = Named::parse(text)?;
+        let pages = listings.as_ref().map(|_| Pages::default());
+        let listing = match (found.listing, listings) {
+            (Some(_), Some(_)) => return Err(MappingError::ListingAndListings),
+            (one, page) => one.or(page).ok_or(MappingError::Missing("listing"))?,
+        };
         let event_type = match (found.event_type, event_type) {
             (Some(column), None) => TypeOf::Column(column),
             (Some(column), Some(_)) => return Err(MappingError::TwoTypes(column)),
@@ -138,7 +163,8 @@ impl Mapping {
         }
         Ok(Mapping {
             tenant: found.tenant,
-            listing: found.listing.ok_or(MappingError::Missing("listing"))?,
+            listing,
+            pages,
             at: Some(found.at.ok_or(MappingError::Missing("at"))?),
             count: found.count,
             event_type,
@@ -146,14 +172,29 @@ impl Mapping {
         })
     }
 
+    /// The same with a separator of the listings of a page.
+    ///
+    /// # Errors
+    /// The mapping has no pages, or this is no separator.
+    pub fn separated(mut self, separator: Option<&str>) -> Result<Mapping, MappingError> {
+        let Some(text) = separator else { return Ok(self) };
+        let pages = self.pages.as_mut().ok_or_else(|| MappingError::SeparatorWithoutPages(text.to_owned()))?;
+        let is_visible = |letter: char| !letter.is_whitespace() && !letter.is_control();
+        if text.is_empty() || text.len() > SEPARATOR_BYTES_MAX || !text.chars().all(is_visible) {
+            return Err(MappingError::Separator(text.chars().take(SEPARATOR_BYTES_MAX).collect()));
+        }
+        pages.separator = Some(text.to_owned());
+        Ok(self)
+    }
+
     /// Reads `tenant=COLUMN,listing=COLUMN`: the columns of a file of listings.
     ///
     /// # Errors
     /// [`MappingError`].
     pub fn of_listings(text: &str) -> Result<Mapping, MappingError> {
-        let Named { columns, values } = Named::parse(text)?;
+        let Named { columns, listings, values } = Named::parse(text)?;
         let Columns { tenant, listing, at, count, event_type, values: _ } = columns;
-        let others = [("at", at), ("n", count), ("type", event_type)];
+        let others = [("listings", listings), ("at", at), ("n", count), ("type", event_type)];
         let other = others.into_iter().find_map(|(field, column)| column.map(|_| field.to_owned()));
         if let Some(field) = other.or_else(|| values.into_iter().next().map(|value| value.dimension)) {
             return Err(MappingError::NotOfListings(field));
@@ -161,6 +202,7 @@ impl Mapping {
         Ok(Mapping {
             tenant: Some(tenant.ok_or(MappingError::Missing("tenant"))?),
             listing: listing.ok_or(MappingError::Missing("listing"))?,
+            pages: None,
             at: None,
             count: None,
             event_type: TypeOf::All(TYPE_DEFAULT.to_owned()),
@@ -243,12 +285,15 @@ impl Mapping {
 /// The columns that a text names.
 struct Named {
     columns: Columns<Option<String>>,
+    /// The column of pages.
+    listings: Option<String>,
     values: Vec<ValueColumn>,
 }
 
 impl Named {
     fn parse(text: &str) -> Result<Named, MappingError> {
         let mut found = Columns::<Option<String>>::default();
+        let mut listings = None;
         let mut values: Vec<ValueColumn> = Vec::new();
         for part in text.split(',') {
             let form = || MappingError::Form(part.to_owned());
@@ -261,6 +306,7 @@ impl Named {
             let is_twice = match field {
                 "tenant" => found.tenant.replace(column).is_some(),
                 "listing" => found.listing.replace(column).is_some(),
+                "listings" => listings.replace(column).is_some(),
                 "at" => found.at.replace(column).is_some(),
                 "n" => found.count.replace(column).is_some(),
                 "type" => found.event_type.replace(column).is_some(),
@@ -275,7 +321,7 @@ impl Named {
                 return Err(MappingError::Twice(field.to_owned()));
             }
         }
-        Ok(Named { columns: found, values })
+        Ok(Named { columns: found, listings, values })
     }
 }
 
@@ -311,6 +357,23 @@ mod tests {
     }
 
     #[test]
+    fn mapping_of_pages_has_listings_in_place_of_a_listing() {
+        let pages = |separator: Option<&str>| Mapping::parse("tenant=t,listings=l,at=a", None)?.separated(separator);
+        let separator = |text: &str| pages(Some(text)).map(|mapping| mapping.pages.unwrap().separator);
+        assert_eq!(pages(None).unwrap().pages, Some(Pages { separator: None }));
+        assert_eq!(pages(None).unwrap().listing, "l");
+        assert_eq!((separator("|"), separator("::")), (Ok(Some("|".to_owned())), Ok(Some("::".to_owned()))));
+        for text in ["", " ", "a b", "\u{1}", "123456789"] {
+            assert_eq!(separator(text), Err(MappingError::Separator(text.chars().take(8).collect())));
+        }
+        let refused = |text: &str| Mapping::parse(text, None).unwrap_err();
+        assert_eq!(refused("tenant=t,listing=l,listings=l,at=a"), MappingError::ListingAndListings);
+        assert_eq!(refused("tenant=t,listings=l,listings=m,at=a"), MappingError::Twice("listings".into()));
+        let one = Mapping::parse("tenant=t,listing=l,at=a", None).unwrap();
+        assert_eq!(one.separated(Some("|")), Err(MappingError::SeparatorWithoutPages("|".into())));
+    }
+
+    #[test]
     fn mapping_of_listings_has_a_tenant_and_a_listing() {
         let mapping = Mapping::of_listings("listing=item,tenant=shop").unwrap();
         let found = mapping.find(&["item", "shop", "at"]).unwrap();
@@ -318,7 +381,7 @@ mod tests {
         let refused = |text: &str| Mapping::of_listings(text).unwrap_err();
         assert_eq!(refused("listing=item"), MappingError::Missing("tenant"));
         assert_eq!(refused("tenant=shop"), MappingError::Missing("listing"));
-        for field in ["at", "n", "type", "country"] {
+        for field in ["listings", "at", "n", "type", "country"] {
             let text = format!("tenant=shop,listing=item,{field}=x");
             assert_eq!(refused(&text), MappingError::NotOfListings(field.to_owned()));
         }

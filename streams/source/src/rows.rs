@@ -109,6 +109,28 @@ impl Rows {
         self.rows.push(packed);
     }
 
+    /// Adds a row of other rows.
+    ///
+    /// # Panics
+    /// There is no such row.
+    pub fn push_of(&mut self, other: &Rows, number: usize) {
+        let text = |range: &Range<usize>| Id::Text(other.text(range));
+        let row = match &other.rows[number] {
+            Packed::Event { tenant, listing, at_s, event_type, count, values } => Row::Event {
+                tenant: tenant.as_ref().map(text),
+                listing: text(listing),
+                at_s: *at_s,
+                event_type: event_type.as_ref().map(text),
+                count: *count,
+                values: other.text(values).to_owned(),
+            },
+            Packed::Broken { reason, text } => {
+                Row::Broken { reason: other.text(reason).to_owned(), text: other.text(text).to_owned() }
+            }
+        };
+        self.push(&row);
+    }
+
     /// Gives each row without a tenant the one that `tenant_of` finds for its number and its event. A row that gets none becomes broken,
     /// with the reason and the text that `tenant_of` gives.
     ///

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use tidemark_files::parquet::columns::{Column, Kind, Numbers, Reader, Text, Texts, Value as Stored, metadata};
 use tidemark_files::parquet::guard::{Bounded, caught};
 
+/// What a column of pages has to have.
+const PAGE_EXPECTED: &str = "texts with --listings-separator are expected; lists are read from JSON lines";
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 1_024;
 
@@ -65,7 +67,7 @@ impl<R: ChunkReader + 'static> Table<R> {
             let Some(root) = root else { return Ok(None) };
             let leaf = (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == root);
             let leaf = leaf.filter(|_| roots[root].is_primitive());
-            let leaf = leaf.ok_or_else(|| unfit(names[root], "a list, a map or a structure".to_owned()))?;
+            let leaf = leaf.ok_or_else(|| unfit_structure(names[root], mapping))?;
             column_of(leaf, &schema.columns()[leaf]).map(Some)
         })?;
         let (begun, open, ready, failed) = Default::default();
@@ -94,7 +96,7 @@ impl<R: ChunkReader + 'static> Table<R> {
         }
         let at = self.ready.next;
         self.ready.next += 1;
-        rows.push(&reading.row(&self.ready.columns.as_ref().map(|cells| value_at(cells, at))));
+        reading.push(self.ready.columns.as_ref().map(|cells| value_at(cells, at)), rows);
         Ok(true)
     }
 
@@ -132,6 +134,15 @@ fn value_at(cells: &Option<Cells>, at: usize) -> Value<'_> {
 
 fn unfit(name: &str, found: String) -> SourceError {
     SourceError::Column { name: name.to_owned(), found, expected: "texts, whole numbers or times are expected" }
+}
+
+fn unfit_structure(name: &str, mapping: &Mapping) -> SourceError {
+    let found = "a list, a map or a structure".to_owned();
+    let is_page = mapping.pages.is_some() && mapping.listing.eq_ignore_ascii_case(name);
+    match is_page {
+        true => SourceError::Column { name: name.to_owned(), found, expected: PAGE_EXPECTED },
+        false => unfit(name, found),
+    }
 }
 
 /// A column that is understood, or why it is not.

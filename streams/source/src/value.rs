@@ -1,22 +1,27 @@
 //! The content of a column in a row, and its meaning. All formats share these rules.
 //!
 //! * A tenant and a listing are a text or a whole number.
+//! * A page is a list of listings, or a text with a separator between them. Each of its listings becomes a row.
 //! * A time is a number of seconds since 1970, a time with its offset, or a time by the clock of the file's zone.
 //! * A value of a dimension is a text or a whole number, or there is none.
 //! * A count is a whole number. `5` and `5.0` are the same.
 
-use crate::mapping::{Columns, Mapping, TypeOf};
-use crate::rows::{Id, Row};
+use crate::mapping::{Columns, Mapping, Pages, TypeOf};
+use crate::rows::{Id, Row, Rows};
 use serde_json::Value as Json;
 use std::borrow::Cow;
+use std::mem;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::{CalendarError, NoTime, Zone};
 use tidemark_streams_core::values::{DimensionError, DimensionNames};
+use tidemark_streams_intake::limits::LISTINGS_MAX;
 
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the file may have meant a neighbour.
 const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 const AT: &str = "at";
+const LISTINGS: &str = "listings";
+const A_LIST: &str = "a list";
 
 /// The content of a column.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +36,7 @@ pub enum Value<'a> {
     Instant(i64),
     /// Seconds since 1970-01-01 by a clock of a zone that the file does not name.
     Clock(i64),
+    List(Vec<Value<'a>>),
     /// Something that no column takes.
     Other(&'static str),
 }
@@ -44,6 +50,10 @@ pub enum ValueError {
     Value { field: String, shown: String, expected: &'static str },
     #[error("{field} is {found}: {expected} is expected")]
     Kind { field: String, found: &'static str, expected: &'static str },
+    #[error("{listings} listings: 1 to {LISTINGS_MAX} in a page")]
+    PageLength { listings: usize },
+    #[error("listings is a text: a list is expected; --listings-separator splits texts")]
+    NoSeparator,
     #[error("at: {0}")]
     Time(NoTime),
     #[error("at: {0}")]
@@ -54,6 +64,13 @@ pub enum ValueError {
     TwoFields { first: String, second: String },
     #[error(transparent)]
     Dimension(#[from] DimensionError),
+}
+
+impl<'a> Value<'a> {
+    /// A text of white space is missing.
+    pub fn of_text(text: &'a str) -> Value<'a> {
+        if text.trim().is_empty() { Value::Missing } else { Value::Text(Cow::Borrowed(text)) }
+    }
 }
 
 /// How rows are made of values.
@@ -67,9 +84,36 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// Adds the rows of a record: one, or one for each listing of its page.
     #[inline]
-    pub fn row<'a>(&self, values: &'a Columns<Value<'_>>) -> Row<'a> {
-        self.event(values).unwrap_or_else(|error| Row::Broken { reason: error.to_string(), text: self.shown(values) })
+    pub fn push(&self, values: Columns<Value<'_>>, rows: &mut Rows) {
+        match &self.mapping.pages {
+            None => rows.push(&self.row(&values)),
+            Some(pages) => self.push_page(values, pages, rows),
+        }
+    }
+
+    fn push_page(&self, mut values: Columns<Value<'_>>, pages: &Pages, rows: &mut Rows) {
+        let page = mem::replace(&mut values.listing, Value::NoColumn);
+        match listings(&page, pages) {
+            Ok(listings) => {
+                let mut of_listing = values;
+                for listing in listings {
+                    of_listing.listing = listing;
+                    rows.push(&self.row(&of_listing));
+                }
+            }
+            Err(error) => {
+                let text = self.shown(&values, Some(&page));
+                rows.push(&Row::Broken { reason: error.to_string(), text });
+            }
+        }
+    }
+
+    #[inline]
+    fn row<'a>(&self, values: &'a Columns<Value<'_>>) -> Row<'a> {
+        self.event(values)
+            .unwrap_or_else(|error| Row::Broken { reason: error.to_string(), text: self.shown(values, None) })
     }
 
     #[inline]
@@ -99,7 +143,7 @@ impl Reading {
             let value = match value {
                 Value::NoColumn | Value::Missing => continue,
                 Value::Text(_) | Value::Whole(_) | Value::Float(_) => id(&of.dimension, value)?,
-                Value::Instant(_) | Value::Clock(_) | Value::Other(_) => id(&of.dimension, value)?,
+                Value::Instant(_) | Value::Clock(_) | Value::List(_) | Value::Other(_) => id(&of.dimension, value)?,
             };
             found.push((&of.dimension, value.text()));
         }
@@ -107,20 +151,25 @@ impl Reading {
     }
 
     /// A row as a dead letter shows it: the JSON of an event, as it may be sent over HTTP. A column that has no value is an empty text,
-    /// which no event has: a reader takes a field that is absent or null for its default.
-    fn shown(&self, values: &Columns<Value<'_>>) -> String {
+    /// which no event has: a reader takes a field that is absent or null for its default. `page` is what has no listings.
+    fn shown(&self, values: &Columns<Value<'_>>, page: Option<&Value<'_>>) -> String {
         let json = |value: &Value<'_>| match value {
             Value::Text(text) => Json::from(text.as_ref()),
             Value::Whole(number) => Json::from(*number),
             Value::Float(value) if value.is_finite() => Json::from(*value),
             Value::Float(_) | Value::NoColumn | Value::Missing => Json::from(""),
-            Value::Instant(_) | Value::Clock(_) | Value::Other(_) => Json::from(""),
+            Value::Instant(_) | Value::Clock(_) | Value::List(_) | Value::Other(_) => Json::from(""),
         };
         // The reader of events takes 5.0 as the id 5, the reader of files does not.
         let id = |value: &Value<'_>| match value {
             Value::Float(_) => Json::from(""),
             Value::NoColumn | Value::Missing | Value::Text(_) | Value::Whole(_) => json(value),
-            Value::Instant(_) | Value::Clock(_) | Value::Other(_) => json(value),
+            Value::Instant(_) | Value::Clock(_) | Value::List(_) | Value::Other(_) => json(value),
+        };
+        let listing = match page {
+            None => ("listing", id(&values.listing)),
+            Some(Value::List(listings)) => (LISTINGS, listings.iter().map(id).collect()),
+            Some(no_list) => (LISTINGS, json(no_list)),
         };
         let event_type = match &self.mapping.event_type {
             TypeOf::All(name) => Json::from(name.as_str()),
@@ -138,7 +187,7 @@ impl Reading {
         let count = self.mapping.count.as_ref().map(|_| number(&values.count));
         let named = [
             ("tenant", self.mapping.tenant.as_ref().map(|_| id(&values.tenant))),
-            ("listing", Some(id(&values.listing))),
+            (listing.0, Some(listing.1)),
             ("at", self.mapping.at.as_ref().map(|_| at)),
             ("type", Some(event_type)),
             ("n", count),
@@ -148,7 +197,7 @@ impl Reading {
         let value = |value: &Value<'_>| match value {
             Value::NoColumn | Value::Missing | Value::Text(_) | Value::Whole(_) => json(value),
             Value::Float(number) => Json::from(vec![number.to_string()]),
-            Value::Instant(_) | Value::Clock(_) | Value::Other(_) => Json::from(vec!["no value"]),
+            Value::Instant(_) | Value::Clock(_) | Value::List(_) | Value::Other(_) => Json::from(vec!["no value"]),
         };
         let of_values = self.mapping.values.iter().zip(&values.values);
         let of_values = of_values.map(|(of, found)| (of.dimension.clone(), value(found)));
@@ -171,6 +220,7 @@ impl Reading {
             Value::Whole(seconds) => number_of_seconds(*seconds),
             Value::Float(_) => number_of_seconds(whole(AT, value)?),
             Value::Text(text) => self.time_of_text(text.trim()),
+            Value::List(_) => Err(ValueError::Kind { field: AT.to_owned(), found: A_LIST, expected: "a time" }),
             Value::Other(found) => Err(ValueError::Kind { field: AT.to_owned(), found, expected: "a time" }),
         }
     }
@@ -188,6 +238,26 @@ impl Reading {
         let is_fraction = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
         let whole = text.split_once('.').filter(|(_, rest)| is_fraction(rest)).map_or(text, |(whole, _)| whole);
         self.zone.time(whole).map(|at| at.s() as i64).map_err(ValueError::ClockText)
+    }
+}
+
+/// The listings of a page.
+fn listings<'a>(page: &'a Value<'_>, pages: &Pages) -> Result<Vec<Value<'a>>, ValueError> {
+    let kind = |found| ValueError::Kind { field: LISTINGS.to_owned(), found, expected: "a list" };
+    let listings: Vec<Value<'a>> = match page {
+        Value::List(listings) => listings.clone(),
+        Value::Text(text) => {
+            let separator = pages.separator.as_deref().ok_or(ValueError::NoSeparator)?;
+            text.split(separator).take(LISTINGS_MAX + 1).map(Value::of_text).collect()
+        }
+        Value::NoColumn | Value::Missing => return Err(ValueError::Missing(LISTINGS.to_owned())),
+        Value::Whole(_) | Value::Float(_) => return Err(kind("a number")),
+        Value::Instant(_) | Value::Clock(_) => return Err(kind("a time")),
+        Value::Other(found) => return Err(kind(found)),
+    };
+    match listings.len() {
+        1..=LISTINGS_MAX => Ok(listings),
+        listings => Err(ValueError::PageLength { listings }),
     }
 }
 
@@ -211,6 +281,7 @@ fn id<'a>(field: &str, value: &'a Value<'_>) -> Result<Id<'a>, ValueError> {
         Value::Instant(_) | Value::Clock(_) => {
             Err(ValueError::Kind { field: field.to_owned(), found: "a time", expected })
         }
+        Value::List(_) => Err(ValueError::Kind { field: field.to_owned(), found: A_LIST, expected }),
         Value::Other(found) => Err(ValueError::Kind { field: field.to_owned(), found, expected }),
     }
 }
@@ -231,6 +302,7 @@ fn whole(field: &str, value: &Value<'_>) -> Result<i64, ValueError> {
         Value::Instant(_) | Value::Clock(_) => {
             Err(ValueError::Kind { field: field.to_owned(), found: "a time", expected })
         }
+        Value::List(_) => Err(ValueError::Kind { field: field.to_owned(), found: A_LIST, expected }),
         Value::Other(found) => Err(ValueError::Kind { field: field.to_owned(), found, expected }),
     }
 }
@@ -247,8 +319,9 @@ fn cut(text: &str) -> &str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tidemark_streams_core::event::EventTypes;
+    use tidemark_streams_core::event::{EventTypes, RawEvent};
     use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
+    use tidemark_streams_core::owner::Record;
     use tidemark_streams_core::schema::{Schema, TypeChange};
     use tidemark_streams_core::time::{Day, Now};
     use tidemark_streams_intake::body::{Rules, replayed};
@@ -338,6 +411,47 @@ mod tests {
         assert!(read(Value::Text("x".repeat(61).into())).unwrap_err().0.ends_with("61 bytes: at most 60"));
     }
 
+    #[test]
+    fn each_listing_of_a_page_is_a_row() {
+        let read = |separator: Option<&str>, listing: Value<'static>| {
+            let mapping = Mapping::parse("tenant=t,listings=l,at=a,n=n", None).unwrap();
+            let mapping = mapping.separated(separator).unwrap();
+            let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
+            let mut rows = Rows::default();
+            reading.push(Columns { listing, ..values(Value::Whole(60), Value::Whole(2)) }, &mut rows);
+            let shown = |record| match record {
+                Record::Event(RawEvent { tenant, listing, at_s, count, .. }) => {
+                    format!("{tenant} {listing} {at_s} {count}")
+                }
+                Record::Broken { reason, text } => format!("{reason}: {text}"),
+            };
+            rows.records("click").map(shown).collect::<Vec<_>>()
+        };
+        let text = |text: &'static str| Value::Text(text.into());
+        let list = vec![Value::Whole(7), text("x"), Value::Float(1.5), Value::Missing];
+        let rest = r#""n":2,"tenant":330,"type":"impression"}"#;
+        let found = read(None, Value::List(list));
+        assert_eq!(found[..2], ["330 7 60 2", "330 x 60 2"]);
+        assert_eq!(
+            found[2],
+            format!(r#"listing 1.5: a text or a whole number is expected: {{"at":60,"listing":"",{rest}"#)
+        );
+        assert_eq!(found[3], format!(r#"listing is missing: {{"at":60,"listing":"",{rest}"#));
+        assert_eq!(read(Some("|"), text("7|x")), ["330 7 60 2", "330 x 60 2"]);
+        assert_eq!(read(Some("|"), text("7;x")), ["330 7;x 60 2"]);
+        assert!(read(Some("|"), text("7|"))[1].starts_with("listing is missing"));
+        let refused = |page: Value<'static>| read(None, page).join("\n");
+        assert!(
+            refused(text("7|x")).starts_with("listings is a text: a list is expected; --listings-separator splits")
+        );
+        assert!(refused(text("7|x")).ends_with(&format!(r#"{{"at":60,"listings":"7|x",{rest}"#)));
+        assert!(refused(Value::Whole(7)).starts_with("listings is a number: a list is expected"));
+        assert!(refused(Value::Missing).starts_with("listings is missing"));
+        assert!(refused(Value::List(Vec::new())).starts_with("0 listings: 1 to 1000 in a page: "));
+        assert_eq!(read(None, Value::List(vec![text("x"); 1_000])).len(), 1_000);
+        assert!(refused(Value::List(vec![text("x"); 1_001])).starts_with("1001 listings: 1 to 1000 in a page: "));
+    }
+
     fn value() -> impl Strategy<Value = Value<'static>> {
         let texts = ["", "a", "click", "view", "7", "-3", "5.0", "1e400", "NaN", "20170101", "1483271606", "1.5"];
         let times = ["2017-01-01T11:53:26Z", "2017-01-01 11:53:26", "2017-03-26 02:30:00", "yesterday", "9999-01-01"];
@@ -347,7 +461,9 @@ mod tests {
         prop_oneof![
             Just(Value::NoColumn),
             Just(Value::Missing),
-            Just(Value::Other("a list")),
+            Just(Value::Other("an object")),
+            Just(Value::List(Vec::new())),
+            Just(Value::List(vec![Value::Float(5.0), Value::Whole(7), Value::Missing])),
             Just(Value::Instant(5)),
             Just(Value::Clock(i64::MAX)),
             Just(Value::Clock(1_490_495_400)),
@@ -364,13 +480,14 @@ mod tests {
         fn broken_row_is_refused_by_a_replay_of_its_own_text(
             good in 0..7_usize,
             drawn in [value(), value(), value(), value(), value(), value()],
+            is_page in proptest::bool::ANY,
             map in proptest::sample::select(vec!["", ",n=n", ",type=k", ",n=n,type=k", ",country=c", ",type=k,country=c"]),
         ) {
             let [mut tenant, mut listing, mut at, mut count, mut event_type, mut country] = drawn;
             // All values but one are good, or none is.
             let goods = [
                 (&mut tenant, Value::Whole(330)),
-                (&mut listing, Value::Text("x".into())),
+                (&mut listing, if is_page { Value::List(vec![Value::Text("x".into())]) } else { Value::Text("x".into()) }),
                 (&mut at, Value::Whole(1_483_271_606)),
                 (&mut count, Value::Whole(2)),
                 (&mut event_type, Value::Text("click".into())),
@@ -381,15 +498,19 @@ mod tests {
                     *value = usual;
                 }
             }
-            let mapping = Mapping::parse(&format!("tenant=t,listing=l,at=a{map}"), None).unwrap();
+            let field = if is_page { "listings" } else { "listing" };
+            let mapping = Mapping::parse(&format!("tenant=t,{field}=l,at=a{map}"), None).unwrap();
             let schema = with_country();
             let dimensions = schema.dimensions().names;
             let zone = Zone::named("Europe/Berlin").unwrap();
             let values = if mapping.values.is_empty() { Vec::new() } else { vec![country] };
             let reading = Reading { mapping, zone, dimensions };
             let values = Columns { tenant, listing, at, count, event_type, values };
-            let row = reading.row(&values);
-            if let Row::Broken { reason, text } = row {
+            let mut rows = Rows::default();
+            reading.push(values, &mut rows);
+            prop_assert!(!rows.is_empty());
+            for record in rows.records("") {
+                let Record::Broken { reason, text } = record else { continue };
                 let types = schema.effective(&EventTypes::new(&["impression", "click"]).unwrap());
                 let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0, tenants: &NoTenants };
                 let replayed = replayed(text.as_bytes(), &rules);

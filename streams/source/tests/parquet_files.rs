@@ -123,6 +123,38 @@ fn column_of_another_type_is_refused_by_name() {
     assert_eq!(error.unwrap(), "Parquet: column \"paid\" is BOOLEAN: texts, whole numbers or times are expected");
 }
 
+#[test]
+fn pages_of_parquet_are_texts_with_a_separator() {
+    let pages = |schema: &str| {
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        while let Some(mut column) = group.next_column().unwrap() {
+            let levels = (&[1_i16, 1][..], &[0_i16, 0][..]);
+            let texts = ["x|y", "z"].map(ByteArray::from);
+            column.typed::<ByteArrayType>().write_batch(&texts, Some(levels.0), Some(levels.1)).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.into_inner().unwrap()
+    };
+    let read = |bytes: &[u8]| {
+        let mapping = Mapping::parse("tenant=shop,listings=items,at=shop", None).unwrap().separated(Some("|")).unwrap();
+        let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
+        let mut rows = Rows::default();
+        FileRows::open(&file(bytes), reading).and_then(|mut file| file.read(&mut rows, 10)).map(|()| rows.len())
+    };
+    let texts = pages("message m { optional binary shop (STRING); optional binary items (STRING); }");
+    assert_eq!(read(&texts).unwrap(), 3);
+    let lists = pages("message m { optional binary shop (STRING); repeated binary items (STRING); }");
+    let refused = read(&lists).unwrap_err().to_string();
+    assert!(refused.contains("\"items\" is REPEATED") || refused.contains("\"items\" is a list"), "{refused}");
+    assert!(
+        refused.ends_with("texts with --listings-separator are expected; lists are read from JSON lines"),
+        "{refused}"
+    );
+}
+
 /// A damaged file is an error or gives rows, the same ones each time, so that they keep their numbers.
 #[test]
 fn damaged_file_gives_the_same_rows_each_time() {
