@@ -67,8 +67,12 @@ impl<R: ChunkReader + 'static> Table<R> {
             let Some(root) = root else { return Ok(None) };
             let leaf = (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == root);
             let leaf = leaf.filter(|_| roots[root].is_primitive());
-            let leaf = leaf.ok_or_else(|| unfit_structure(names[root], mapping))?;
-            column_of(leaf, &schema.columns()[leaf]).map(Some)
+            let name = names[root];
+            let unfit =
+                |found: String| SourceError::Column { name: name.to_owned(), found, expected: expected(name, mapping) };
+            let leaf = leaf.ok_or_else(|| unfit("a list, a map or a structure".to_owned()))?;
+            let column = &schema.columns()[leaf];
+            column_of(leaf, column).map(Some).ok_or_else(|| unfit(Column::type_of(column)))
         })?;
         let (begun, open, ready, failed) = Default::default();
         Ok(Table { file, metadata, columns, begun, open, ready, failed })
@@ -132,21 +136,14 @@ fn value_at(cells: &Option<Cells>, at: usize) -> Value<'_> {
     cells.as_ref().and_then(|cells| cells.get(at)).unwrap_or(Value::NoColumn)
 }
 
-fn unfit(name: &str, found: String) -> SourceError {
-    SourceError::Column { name: name.to_owned(), found, expected: "texts, whole numbers or times are expected" }
-}
-
-fn unfit_structure(name: &str, mapping: &Mapping) -> SourceError {
-    let found = "a list, a map or a structure".to_owned();
+/// What a column has to have.
+fn expected(name: &str, mapping: &Mapping) -> &'static str {
     let is_page = mapping.pages.is_some() && mapping.listing.eq_ignore_ascii_case(name);
-    match is_page {
-        true => SourceError::Column { name: name.to_owned(), found, expected: PAGE_EXPECTED },
-        false => unfit(name, found),
-    }
+    if is_page { PAGE_EXPECTED } else { "texts, whole numbers or times are expected" }
 }
 
-/// A column that is understood, or why it is not.
-fn column_of(leaf: usize, column: &ColumnDescriptor) -> Result<Column, SourceError> {
+/// `None`: the column is not understood.
+fn column_of(leaf: usize, column: &ColumnDescriptor) -> Option<Column> {
     let is_read = |found: &Column| match found.kind {
         Kind::Uuid | Kind::Decimal(_) => false,
         Kind::Text
@@ -158,8 +155,7 @@ fn column_of(leaf: usize, column: &ColumnDescriptor) -> Result<Column, SourceErr
         | Kind::Date
         | Kind::JulianTime => true,
     };
-    let found = Column::of(leaf, column).filter(is_read);
-    found.ok_or_else(|| unfit(column.name(), Column::type_of(column)))
+    Column::of(leaf, column).filter(is_read)
 }
 
 impl Group {

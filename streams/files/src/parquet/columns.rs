@@ -144,7 +144,8 @@ impl Column {
     /// The type of a column, for errors.
     pub fn type_of(column: &ColumnDescriptor) -> String {
         let logical = column.logical_type_ref().map_or(String::new(), |logical| format!(" ({logical:?})"));
-        format!("{}{logical}", column.physical_type())
+        let repeated = if column.max_rep_level() > 0 { "a list of " } else { "" };
+        format!("{repeated}{}{logical}", column.physical_type())
     }
 }
 
