@@ -75,6 +75,14 @@ impl From<Queued> for Stored {
     }
 }
 
+/// A saved block of a queue does not fill its positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{items} items from position {first_pos} are no block of the queue")]
+pub struct PositionOutOfBounds {
+    first_pos: u64,
+    items: usize,
+}
+
 /// Queued increments from the first unplaced one on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Queue {
@@ -204,12 +212,13 @@ impl Queue {
     }
 
     /// Takes a block from its row. When all are there, [`Queue::advance`] must find the head that was saved.
-    pub fn load_block(&mut self, number: u64, first_pos: u64, items: Vec<Queued>) -> Result<(), &'static str> {
-        let start = number.checked_mul(POSITIONS_PER_BLOCK).ok_or("a position out of bounds")?;
+    pub fn load_block(&mut self, number: u64, first_pos: u64, items: Vec<Queued>) -> Result<(), PositionOutOfBounds> {
+        let wrong = PositionOutOfBounds { first_pos, items: items.len() };
+        let start = number.checked_mul(POSITIONS_PER_BLOCK).ok_or(wrong)?;
         let end = start.saturating_add(POSITIONS_PER_BLOCK).min(self.next);
-        let upto = first_pos.checked_add(items.len() as u64).ok_or("a position out of bounds")?;
+        let upto = first_pos.checked_add(items.len() as u64).ok_or(wrong)?;
         if first_pos < start || upto != end {
-            return Err("a position out of bounds");
+            return Err(wrong);
         }
         let open = items.iter().filter(|item| !item.placed).count() as u32;
         if open > 0 {

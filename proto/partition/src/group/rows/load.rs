@@ -117,15 +117,14 @@ impl Begun {
     fn on_block(&mut self, key: &[u8], content: &[u8]) -> Result<(), LoadError> {
         let block = block_of(key);
         let side = key[key.len() - 1];
-        let loaded = match key[0] {
+        match key[0] {
             IDS => self.on_ids(content, block, side),
             NAMES => self.on_names(content, block, side),
             COMPONENTS => self.on_components(content, block, side),
             STREAMS => self.on_streams(content, block, side),
             QUEUE if key.len() == 14 => self.on_queue(content, key),
-            _ => Err("unknown tag"),
-        };
-        loaded.map_err(|what| malformed(key, what))
+            _ => Err(malformed(key, "unknown tag")),
+        }
     }
 
     /// Blocks that a compaction has left on disk go with the next checkpoint.
@@ -137,7 +136,8 @@ impl Begun {
         is_left
     }
 
-    fn on_names(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+    fn on_names(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), LoadError> {
+        let wrong = |what| malformed(&key_of(NAMES, block, side), what);
         let is_there = block < self.meta.slots.div_ceil(NAMES_PER_BLOCK);
         if self.is_left(is_there, NAMES, block) {
             self.group.saved.names.loaded(block, side);
@@ -145,17 +145,18 @@ impl Begun {
         }
         let table = &mut self.group.cells.table;
         if block.checked_mul(NAMES_PER_BLOCK) != Some(table.len()) {
-            return Err("names before it are missing");
+            return Err(wrong("names before it are missing"));
         }
         if let Some(more) = room(&mut self.roomy.0, table.len(), self.meta.slots) {
             table.reserve_records(more, content.len().min(NAMES_BYTES_MAX) / NAMES_PER_BLOCK as usize * more);
         }
-        table.load_records(content).map_err(|_| "a name is malformed")?;
+        table.load_records(content).map_err(|_| wrong("a name is malformed"))?;
         self.group.saved.names.loaded(block, side);
         Ok(())
     }
 
-    fn on_components(&mut self, mut content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+    fn on_components(&mut self, mut content: &[u8], block: u32, side: u8) -> Result<(), LoadError> {
+        let wrong = |what| malformed(&key_of(COMPONENTS, block, side), what);
         self.group.cells.names_loaded();
         let is_there = block < self.meta.components.div_ceil(COMPONENTS_PER_BLOCK);
         if self.is_left(is_there, COMPONENTS, block) {
@@ -164,16 +165,16 @@ impl Begun {
         }
         let cells = &mut self.group.cells;
         if block.checked_mul(COMPONENTS_PER_BLOCK) != Some(cells.len()) {
-            return Err("components before it are missing");
+            return Err(wrong("components before it are missing"));
         }
         if let Some(more) = room(&mut self.roomy.1, cells.len(), self.meta.components) {
             cells.reserve(more);
         }
         while !content.is_empty() {
-            let component = get_component(&mut content).ok_or("cut short")?;
+            let component = get_component(&mut content).ok_or_else(|| wrong("cut short"))?;
             let known = component.slot < cells.table.len() && component.lane < self.meta.lanes;
             if !known || component.value > COMPONENT_MAX || cells.has(component.slot, component.lane) {
-                return Err("a component is out of bounds or given twice");
+                return Err(wrong("a component is out of bounds or given twice"));
             }
             cells.push(component);
         }
@@ -181,19 +182,20 @@ impl Begun {
         Ok(())
     }
 
-    fn on_streams(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+    fn on_streams(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), LoadError> {
+        let wrong = |what| malformed(&key_of(STREAMS, block, side), what);
         let streams = &mut self.group.streams;
         if block.checked_mul(STREAMS_PER_BLOCK) != Some(streams.numbers()) {
-            return Err("streams before it are missing");
+            return Err(wrong("streams before it are missing"));
         }
         let leftover = streams.dirty.clone();
-        for stream in get::<Vec<Option<Stream>>>(content).ok_or("not streams")? {
-            let wrong = |stream: &Stream| {
+        for stream in get::<Vec<Option<Stream>>>(content).ok_or_else(|| wrong("not streams"))? {
+            let is_wrong = |stream: &Stream| {
                 let twice = streams.find(stream.client, stream.lane).is_some();
                 stream.lane >= LANES_MAX || stream.used > self.meta.age || twice
             };
-            if stream.as_ref().is_some_and(wrong) {
-                return Err("a stream is out of bounds or given twice");
+            if stream.as_ref().is_some_and(is_wrong) {
+                return Err(wrong("a stream is out of bounds or given twice"));
             }
             streams.push(stream);
         }
@@ -202,12 +204,13 @@ impl Begun {
         Ok(())
     }
 
-    fn on_ids(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+    fn on_ids(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), LoadError> {
+        let wrong = |what| malformed(&key_of(IDS, block, side), what);
         if block != self.ids.slots() {
-            return Err("ids before them are missing");
+            return Err(wrong("ids before them are missing"));
         }
         self.group.ids.dirty.loaded(block, side);
-        self.ids.push(content).ok_or("not ids")
+        self.ids.push(content).ok_or_else(|| wrong("not ids"))
     }
 
     fn on_buckets(&mut self, number: u32, side: u8, row: Buckets, shelved: Option<Place>) -> Result<(), LoadError> {
@@ -231,16 +234,18 @@ impl Begun {
         Ok(())
     }
 
-    fn on_queue(&mut self, content: &[u8], key: &[u8]) -> Result<(), &'static str> {
+    fn on_queue(&mut self, content: &[u8], key: &[u8]) -> Result<(), LoadError> {
+        let wrong = |what| malformed(key, what);
         let number = block_of(key);
-        let block = queue_block_of(key).map_err(|_| "unknown key")?;
-        let row = get::<QueueRow>(content).ok_or("not a queue")?;
-        let guard = self.meta.guards.get_mut(number as usize).ok_or("the queue of an unknown guard")?;
+        let block = queue_block_of(key)?;
+        let row = get::<QueueRow>(content).ok_or_else(|| wrong("not a queue"))?;
+        let guard = self.meta.guards.get_mut(number as usize).ok_or_else(|| wrong("the queue of an unknown guard"))?;
         self.group.saved.queue_sides.insert((number, block), key[13]);
         if row.epoch != guard.epoch || row.items.is_empty() {
             return Ok(());
         }
-        guard.queue.load_block(block, row.first_pos, row.items)
+        let loaded = guard.queue.load_block(block, row.first_pos, row.items);
+        loaded.map_err(|_| wrong("a position out of bounds"))
     }
 
     fn finish(self) -> Result<Group, LoadError> {
