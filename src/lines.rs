@@ -21,7 +21,12 @@ pub fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bo
     Ok(true)
 }
 
-/// Why a line that is too long is not read.
-pub fn too_long(line: &[u8]) -> Option<String> {
-    (line.len() > LINE_BYTES_MAX).then(|| format!("more than {LINE_BYTES_MAX} bytes"))
+/// A line is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {LINE_BYTES_MAX} bytes")]
+pub struct LineTooLong;
+
+/// Refuses a line that is too long.
+pub fn check_length(line: &[u8]) -> Result<(), LineTooLong> {
+    if line.len() > LINE_BYTES_MAX { Err(LineTooLong) } else { Ok(()) }
 }

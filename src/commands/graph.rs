@@ -2,19 +2,20 @@
 
 use super::series::{SPARKS_PATIENCE, spark};
 use super::{Outcome, block_on, show};
-use crate::lines::{next_line, too_long};
+use crate::lines::{LineTooLong, check_length, next_line};
 use crate::remote::{Remote, counter_path};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+use std::str::Utf8Error;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
 use tidemark_server::api::Of;
 use tidemark_server::edges::{
     AuditBody, BatchBody, ChangeBody, ChangedBody, ChangesBody, GraphBody, RefusedBody, Unknown,
 };
-use tidemark_server::names::{counter_text, parse_counter};
+use tidemark_server::names::{CounterTextError, counter_text, parse_counter};
 
 /// Bad lines of a file that are shown; more are counted.
 const BAD_LINES_SHOWN_MAX: usize = 20;
@@ -253,7 +254,7 @@ async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody, way: Way) -> Ou
         let is_end = !next_line(&mut reader, &mut line).map_err(named)?;
         match if is_end { Ok(None) } else { edge_of(&line) } {
             Ok(edge) => batch.extend(edge.map(|edge| (number, edge))),
-            Err(reason) => loaded.bad(number, &reason),
+            Err(reason) => loaded.bad(number, &reason.to_string()),
         }
         if batch.len() >= EDGE_CHANGES_PER_COMMAND_MAX || is_end && !batch.is_empty() {
             loaded.change(remote, std::mem::take(&mut batch), wanted).await?;
@@ -270,22 +271,34 @@ async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody, way: Way) -> Ou
     show(remote.json, &serde_json::json!({ what: done, "index": index }), || format!("{done} edges {what}"))
 }
 
+/// Why a line names no edge.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum EdgeLineError {
+    #[error(transparent)]
+    TooLong(#[from] LineTooLong),
+    #[error("no UTF-8 from byte {from} on")]
+    NotUtf8 { from: usize },
+    #[error("{begins:?}: a tab or a comma between two counters expected")]
+    NoSeparator { begins: String },
+    #[error(transparent)]
+    Counter(#[from] CounterTextError),
+}
+
 /// `None` of an empty line and of a comment.
-fn edge_of(line: &[u8]) -> Result<Option<(String, String)>, String> {
-    if let Some(reason) = too_long(line) {
-        return Err(reason);
-    }
-    let line = std::str::from_utf8(line).map_err(|error| format!("no UTF-8 from byte {} on", error.valid_up_to()))?;
+fn edge_of(line: &[u8]) -> Result<Option<(String, String)>, EdgeLineError> {
+    check_length(line)?;
+    let no_text = |error: Utf8Error| EdgeLineError::NotUtf8 { from: error.valid_up_to() };
+    let line = std::str::from_utf8(line).map_err(no_text)?;
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
     }
     let (from, to) = line.split_once(['\t', ',']).ok_or_else(|| {
-        let begins: String = line.chars().take(LINE_SHOWN_CHARS).collect();
-        format!("{begins:?}: a tab or a comma between two counters")
+        let begins = line.chars().take(LINE_SHOWN_CHARS).collect();
+        EdgeLineError::NoSeparator { begins }
     })?;
     for name in [from, to] {
-        parse_counter(name.trim()).map_err(|error| error.to_string())?;
+        parse_counter(name.trim())?;
     }
     Ok(Some((from.trim().to_owned(), to.trim().to_owned())))
 }
@@ -336,7 +349,7 @@ mod tests {
         assert_eq!(edge("qa/a\tqa/b"), Ok(Some("qa/a > qa/b".into())));
         assert_eq!((edge(""), edge(" # more")), (Ok(None), Ok(None)));
         for (line, what) in [("qa/a qa/b", "a tab or a comma"), ("qa/a,b", "b"), ("QA/a,qa/b", "QA")] {
-            assert!(edge(line).unwrap_err().contains(what), "{line}");
+            assert!(edge(line).unwrap_err().to_string().contains(what), "{line}");
         }
     }
 
@@ -368,9 +381,8 @@ mod tests {
         let mut line = Vec::new();
         let lines = std::iter::from_fn(|| next_line(&mut reader, &mut line).unwrap().then(|| line.clone()));
         let edges: Vec<_> = lines.map(|line| edge_of(&line).map(|edge| edge.is_some())).collect();
-        let bad = |text: &str| Err(text.to_owned());
-        let too_long = bad("more than 8192 bytes");
-        let no_text = bad("no UTF-8 from byte 3 on");
+        let too_long = Err(EdgeLineError::TooLong(LineTooLong));
+        let no_text = Err(EdgeLineError::NotUtf8 { from: 3 });
         assert_eq!(edges, [Ok(true), too_long, Ok(false), no_text, Ok(false), Ok(false)]);
     }
 }

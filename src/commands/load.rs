@@ -22,7 +22,7 @@ use tidemark_client::Groups;
 use tidemark_proto::ids::{Half, OwnerId};
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::load::{Row, RowRefused, Spaces};
-use tidemark_proto::series::calendar::Zone;
+use tidemark_proto::series::calendar::{UnknownZone, Zone};
 use tidemark_proto::series::{Admission, UnixTime};
 use tidemark_server::clock::wall_now;
 use tidemark_server::http::{BulkBody, BulkLine};
@@ -435,8 +435,8 @@ fn text(loaded: &LoadedBody) -> String {
 }
 
 /// Reads `--zone`; its name in the database.
-fn parse_zone(text: &str) -> Result<String, String> {
-    Zone::named(text).map(|zone| zone.name().to_owned()).map_err(|error| error.to_string())
+fn parse_zone(text: &str) -> Result<String, UnknownZone> {
+    Ok(Zone::named(text)?.name().to_owned())
 }
 
 /// Bytes and SHA-256 of a file.
@@ -496,7 +496,7 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
             },
             Err(why) => {
                 scan.broken += 1;
-                why
+                why.to_string()
             }
         };
         let bad = scan.broken + scan.contradicting + if args.check { scan.refused } else { 0 };

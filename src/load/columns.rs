@@ -9,6 +9,7 @@
 //! * Names of columns are compared without regard to the case of ASCII letters. Two columns of one name are an error. Other columns are
 //!   ignored.
 
+use super::fault::{A_TEXT, A_WHOLE_NUMBER, ColumnFault, RowFault};
 use std::borrow::Cow;
 use tidemark_proto::ids::{CounterName, Half};
 use tidemark_proto::limits::DELTA_MAX;
@@ -113,14 +114,14 @@ pub enum Cell<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoRow {
     /// The row is broken.
-    Broken(String),
+    Broken(RowFault),
     /// A time without a zone, and `--zone` was not given.
     NoZone(String),
 }
 
-impl From<String> for NoRow {
-    fn from(why: String) -> NoRow {
-        NoRow::Broken(why)
+impl From<RowFault> for NoRow {
+    fn from(fault: RowFault) -> NoRow {
+        NoRow::Broken(fault)
     }
 }
 
@@ -168,11 +169,11 @@ impl Naming {
     ///
     /// # Errors
     /// A column that is needed, or that has been given a name of its own, is missing; or there are two of it.
-    pub fn find<S: AsRef<str>>(&self, names: &[S]) -> Result<Columns<Option<usize>>, String> {
+    pub fn find<S: AsRef<str>>(&self, names: &[S]) -> Result<Columns<Option<usize>>, ColumnFault> {
         let usual = USUAL;
         let needed = |name: &str| match position(names, name)? {
             Some(at) => Ok(Some(at)),
-            None => Err(format!("there is no column {name:?}: there are {}", shown_names(names))),
+            None => Err(ColumnFault::Missing { wanted: name.to_owned(), there: shown_names(names) }),
         };
         let optional = |name: &str, usual: &str| if name == usual { position(names, name) } else { needed(name) };
         Ok(Columns {
@@ -184,14 +185,11 @@ impl Naming {
     }
 }
 
-fn position<S: AsRef<str>>(names: &[S], wanted: &str) -> Result<Option<usize>, String> {
+fn position<S: AsRef<str>>(names: &[S], wanted: &str) -> Result<Option<usize>, ColumnFault> {
     let mut found = (0..names.len()).filter(|at| names[*at].as_ref().eq_ignore_ascii_case(wanted));
     match (found.next(), found.next()) {
         (first, None) => Ok(first),
-        (_, Some(_)) => Err(format!(
-            "two columns are called {wanted:?} (upper and lower case are the same): give them different names; there are {}",
-            shown_names(names)
-        )),
+        (_, Some(_)) => Err(ColumnFault::Twice { wanted: wanted.to_owned(), there: shown_names(names) }),
     }
 }
 
@@ -227,39 +225,44 @@ impl<'a> Cell<'a> {
     }
 
     /// The text that names something, or the digits of a whole number. `expected` says what is missing.
-    fn name(&self, column: &str, expected: &str) -> Result<Cow<'_, str>, String> {
+    fn name(&self, column: &str, expected: &str) -> Result<Cow<'_, str>, RowFault> {
+        let column = || column.to_owned();
         match self {
-            Cell::NoColumn => Err(format!("{column} is missing")),
-            Cell::Missing => Err(format!("{column} is empty: {expected} expected")),
+            Cell::NoColumn => Err(RowFault::NoColumn { column: column() }),
+            Cell::Missing => Err(RowFault::Empty { column: column(), expected: expected.to_owned() }),
             Cell::Text(text) => Ok(Cow::Borrowed(text)),
             Cell::Whole(whole) => Ok(Cow::Owned(whole.to_string())),
-            Cell::Float { value, .. } => Err(format!("{column} {value}: a text or a whole number expected")),
-            Cell::Instant(_) | Cell::Clock(_) => Err(format!("{column} is a time: a text expected")),
-            Cell::Other(what) => Err(format!("{column} is {what}: a text expected")),
+            Cell::Float { value, .. } => Err(RowFault::Float { column: column(), value: value.to_string() }),
+            Cell::Instant(_) | Cell::Clock(_) => {
+                Err(RowFault::Kind { column: column(), what: "a time", expected: A_TEXT })
+            }
+            Cell::Other(what) => Err(RowFault::Kind { column: column(), what, expected: A_TEXT }),
         }
     }
 
     /// The whole number that a cell is; of a text, if it is one.
-    fn whole(&self, column: &str) -> Result<i128, String> {
+    fn whole(&self, column: &str) -> Result<i128, RowFault> {
+        let column = || column.to_owned();
+        let not_whole = |value: String| RowFault::NotWhole { column: column(), value };
         match self {
-            Cell::Text(text) => {
-                whole_of_text(text.trim()).ok_or_else(|| format!("{column} {:?}: a whole number expected", shown(text)))
-            }
+            Cell::Text(text) => whole_of_text(text.trim()).ok_or_else(|| not_whole(format!("{:?}", shown(text)))),
             Cell::Whole(number) => Ok(*number),
             Cell::Float { value, exact_max } => {
                 if !value.is_finite() || value.fract() != 0.0 {
-                    return Err(format!("{column} {value}: a whole number expected"));
+                    return Err(not_whole(value.to_string()));
                 }
                 if value.abs() > *exact_max {
-                    return Err(format!(
-                        "{column} {value}: a floating-point number is exact up to {exact_max} only: write it as a whole number"
-                    ));
+                    let value = value.to_string();
+                    let exact_max = exact_max.to_string();
+                    return Err(RowFault::Inexact { column: column(), value, exact_max });
                 }
                 Ok(*value as i128)
             }
-            Cell::NoColumn | Cell::Missing => Err(format!("{column} has no value: a whole number expected")),
-            Cell::Instant(_) | Cell::Clock(_) => Err(format!("{column} is a time: a whole number expected")),
-            Cell::Other(what) => Err(format!("{column} is {what}: a whole number expected")),
+            Cell::NoColumn | Cell::Missing => Err(RowFault::NoValue { column: column() }),
+            Cell::Instant(_) | Cell::Clock(_) => {
+                Err(RowFault::Kind { column: column(), what: "a time", expected: A_WHOLE_NUMBER })
+            }
+            Cell::Other(what) => Err(RowFault::Kind { column: column(), what, expected: A_WHOLE_NUMBER }),
         }
     }
 }
@@ -339,11 +342,11 @@ impl Rule {
         }
         let half = if delta < 0 { Half::Down } else { Half::Up };
         let weight = u64::try_from(delta.unsigned_abs()).ok().filter(|weight| *weight <= DELTA_MAX);
-        let delta = weight.ok_or_else(|| format!("{} {delta}: at most {DELTA_MAX} up or down", self.naming.delta))?;
+        let delta = weight.ok_or_else(|| RowFault::Delta { column: self.naming.delta.clone(), delta })?;
         Ok(Some(Event { row: Row { counter, half, delta, at }, id }))
     }
 
-    fn counter(&self, text: &str) -> Result<CounterName, String> {
+    fn counter(&self, text: &str) -> Result<CounterName, RowFault> {
         let prefixed;
         let text = match self.naming.prefix.as_str() {
             "" => text,
@@ -352,14 +355,13 @@ impl Rule {
                 &prefixed
             }
         };
-        let no_counter = || format!("{:?} names no counter: NAMESPACE/KEY expected", shown(text));
+        let no_counter = || RowFault::NoCounter { text: shown(text).into_owned() };
         let (namespace, key) = text.split_once('/').ok_or_else(no_counter)?;
         let namespace = self.naming.namespace.as_deref().unwrap_or(namespace);
-        let counter = match key.contains('%') {
-            true => CounterName::new(namespace, &key_bytes(key)),
-            false => CounterName::new(namespace, key.as_bytes()),
-        };
-        counter.map_err(|error| error.to_string())
+        Ok(match key.contains('%') {
+            true => CounterName::new(namespace, &key_bytes(key))?,
+            false => CounterName::new(namespace, key.as_bytes())?,
+        })
     }
 
     fn time(&self, cell: &Cell<'_>) -> Result<Option<UnixTime>, NoRow> {
@@ -369,7 +371,7 @@ impl Rule {
             Cell::Clock(seconds) => match &self.zone {
                 Some(zone) => {
                     let time = i64::try_from(*seconds).ok().and_then(|seconds| zone.at_clock(seconds));
-                    let out = || format!("{} {seconds} s from 1970 on: not between 1970 and 3000", self.naming.at);
+                    let out = || RowFault::Clock { column: self.naming.at.clone(), seconds: *seconds };
                     Ok(Some(time.ok_or_else(out)?))
                 }
                 None => Err(NoRow::NoZone(format!("column {:?}", self.naming.at))),
@@ -384,7 +386,7 @@ impl Rule {
     fn time_of_text(&self, text: &str) -> Result<UnixTime, NoRow> {
         let error = match with_minutes_of_offset(text).parse::<UnixTime>() {
             Ok(at) => return Ok(at),
-            Err(error) => error.to_string(),
+            Err(error) => RowFault::Time(error),
         };
         if let Some(seconds) = whole_of_text(text) {
             return number_of_seconds(seconds);
@@ -395,7 +397,7 @@ impl Rule {
             return Ok(at);
         }
         match &self.zone {
-            Some(zone) => by_clock(zone, text).ok_or(NoRow::Broken(error)),
+            Some(zone) => by_clock(zone, text).ok_or_else(|| error.into()),
             None if by_clock(&Zone::UTC, text).is_some() => Err(NoRow::NoZone(format!("time {:?}", shown(text)))),
             None => Err(error.into()),
         }
@@ -403,14 +405,18 @@ impl Rule {
 }
 
 /// The id of a row, as HTTP takes it.
-fn id_of(column: &str, cell: &Cell<'_>) -> Result<String, String> {
+fn id_of(column: &str, cell: &Cell<'_>) -> Result<String, RowFault> {
     let allowed = format!("1 to {IDEMPOTENCY_BYTES_MAX} visible ASCII characters");
     let id = cell.name(column, &allowed)?;
     if is_id(&id, IDEMPOTENCY_BYTES_MAX) {
         return Ok(id.into_owned());
     }
-    let size = if id.len() > IDEMPOTENCY_BYTES_MAX { format!(" of {} bytes", id.len()) } else { String::new() };
-    Err(format!("{column} {:?}{size}: {allowed} allowed", shown(&id)))
+    let column = column.to_owned();
+    let shown = shown(&id).into_owned();
+    match id.len() > IDEMPOTENCY_BYTES_MAX {
+        true => Err(RowFault::IdTooLong { column, shown, bytes: id.len() }),
+        false => Err(RowFault::Id { column, shown }),
+    }
 }
 
 /// PostgreSQL and DuckDB write the offset of a time in whole hours without its minutes: `+00`.
@@ -427,12 +433,12 @@ fn with_minutes_of_offset(text: &str) -> Cow<'_, str> {
 
 /// A number that a person wrote. A number that reads as a date is refused.
 fn number_of_seconds(seconds: i128) -> Result<UnixTime, NoRow> {
-    Ok(UnixTime::of_number(seconds).map_err(|error| error.to_string())?)
+    Ok(UnixTime::of_number(seconds).map_err(RowFault::Time)?)
 }
 
 fn seconds_since_1970(seconds: i128) -> Result<UnixTime, NoRow> {
-    let seconds = i64::try_from(seconds).map_err(|_| format!("{seconds} s since 1970 is no time"))?;
-    Ok(UnixTime::from_s(seconds).map_err(|error| error.to_string())?)
+    let seconds = i64::try_from(seconds).map_err(|_| RowFault::Seconds { seconds })?;
+    Ok(UnixTime::from_s(seconds).map_err(RowFault::Range)?)
 }
 
 /// A date and a time, without the digits of its second's fraction, which are cut off as those of every time.

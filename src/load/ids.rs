@@ -142,13 +142,25 @@ impl IdProgress {
     }
 }
 
+/// A record that cannot come behind those before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadIdRecord {
+    #[error("rows {rows:?} are on their way, and rows from {next} on expected")]
+    Sent { rows: Range<u64>, next: u64 },
+    #[error("rows {rows:?} are done, and were not on their way")]
+    Done { rows: Range<u64> },
+    #[error("{rows} rows are finished, and {done} are done")]
+    Finished { rows: u64, done: u64 },
+}
+
 impl Replay for IdProgress {
     type Record = IdRecord;
+    type Error = BadIdRecord;
 
-    fn replay(&mut self, record: &IdRecord) -> Result<(), String> {
+    fn replay(&mut self, record: &IdRecord) -> Result<(), BadIdRecord> {
         match record {
             IdRecord::Sent { rows, .. } if rows.start != self.next || rows.is_empty() => {
-                Err(format!("rows {rows:?} are on their way, and rows from {} on expected", self.next))
+                Err(BadIdRecord::Sent { rows: rows.clone(), next: self.next })
             }
             IdRecord::Sent { rows, at_s } => {
                 self.open.insert(rows.start, (rows.end, *at_s));
@@ -160,15 +172,13 @@ impl Replay for IdProgress {
                     self.tally.add(*tally);
                     Ok(())
                 }
-                _ => Err(format!("rows {rows:?} are done, and were not on their way")),
+                _ => Err(BadIdRecord::Done { rows: rows.clone() }),
             },
             IdRecord::Finished { rows } if *rows == self.next && self.open.is_empty() => {
                 self.finished = Some(*rows);
                 Ok(())
             }
-            IdRecord::Finished { rows } => {
-                Err(format!("{rows} rows are finished, and {} are done", self.done_before()))
-            }
+            IdRecord::Finished { rows } => Err(BadIdRecord::Finished { rows: *rows, done: self.done_before() }),
         }
     }
 

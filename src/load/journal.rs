@@ -56,12 +56,13 @@ pub enum JournalError {
 /// How far a load has come, as the lines of its journal say.
 pub trait Replay: Default {
     type Record: DeserializeOwned;
+    type Error: std::error::Error;
 
     /// Takes the next line.
     ///
     /// # Errors
     /// It does not follow from those before.
-    fn replay(&mut self, record: &Self::Record) -> Result<(), String>;
+    fn replay(&mut self, record: &Self::Record) -> Result<(), Self::Error>;
 
     /// Whether rows were on their way, and not all are done.
     fn is_cut_off(&self) -> bool;
@@ -69,9 +70,10 @@ pub trait Replay: Default {
 
 impl Replay for Progress {
     type Record = Record;
+    type Error = BadRecord;
 
-    fn replay(&mut self, record: &Record) -> Result<(), String> {
-        self.apply(record).map_err(|error: BadRecord| error.to_string())
+    fn replay(&mut self, record: &Record) -> Result<(), BadRecord> {
+        self.apply(record)
     }
 
     fn is_cut_off(&self) -> bool {
@@ -191,7 +193,7 @@ impl Journal {
                 found.version = Some(before.version);
             } else {
                 let record = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-                found.progress.replay(&record).map_err(damaged)?;
+                found.progress.replay(&record).map_err(|error| damaged(error.to_string()))?;
             }
             found.bytes += text.len() as u64 + 1;
         }

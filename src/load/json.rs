@@ -1,6 +1,7 @@
 //! JSON lines: an object in each line. Lines end with LF, CRLF or CR; empty ones say nothing.
 
 use super::columns::{Cell, Columns, Naming};
+use super::fault::RowFault;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -85,14 +86,14 @@ impl<R: BufRead> JsonLines<R> {
     ///
     /// # Errors
     /// It is no JSON object.
-    pub fn cells(&mut self, naming: &Naming) -> Result<Columns<Cell<'_>>, String> {
+    pub fn cells(&mut self, naming: &Naming) -> Result<Columns<Cell<'_>>, RowFault> {
         if self.is_cut {
-            return Err(format!("more than {RECORD_BYTES_MAX} bytes"));
+            return Err(RowFault::LineTooLong);
         }
         let mut json = serde_json::Deserializer::from_slice(&self.text);
         let cells = Object { wanted: naming.columns(), ignored: &mut self.ignored }.deserialize(&mut json);
         let cells = cells.and_then(|cells| json.end().map(|()| cells));
-        cells.map_err(|error| error.to_string().replace(" at line 1 column ", " at byte "))
+        cells.map_err(|error| RowFault::Format { reason: error.to_string().replace(" at line 1 column ", " at byte ") })
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod columns;
 pub mod drive;
+mod fault;
 pub mod ids;
 pub mod journal;
 mod json;

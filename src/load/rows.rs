@@ -3,6 +3,7 @@
 //! [`columns`](super::columns).
 
 use super::columns::{Cell, Columns, Event, Naming, NoRow, Rule};
+use super::fault::{ColumnFault, RowFault};
 use super::json::JsonLines;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _, Seek};
@@ -50,7 +51,7 @@ pub struct Read {
     /// Line of the file in which the row begins, or row of a file of [`Source::unit`], from 1 on.
     pub line: u64,
     /// `None`: its delta is 0, and nothing of it is counted.
-    pub row: Result<Option<Event>, String>,
+    pub row: Result<Option<Event>, RowFault>,
 }
 
 /// Which columns a file has.
@@ -177,7 +178,7 @@ impl Lines {
             Format::Csv { records, columns, names } => {
                 let row = match records.read()? {
                     Record::End => return Ok(None),
-                    Record::Broken(why) => Err(NoRow::Broken(why)),
+                    Record::Broken(reason) => Err(RowFault::Format { reason }.into()),
                     Record::Sound => cells(records.fields(), columns, names).and_then(|cells| self.rule.row(&cells)),
                 };
                 (records.line(), row)
@@ -224,13 +225,13 @@ fn cells<'f>(
 ) -> Result<Columns<Cell<'f>>, NoRow> {
     let is_empty = |at: usize| fields.get(at).is_none_or(<[u8]>::is_empty);
     if fields.len() < names.len() || !(names.len()..fields.len()).all(is_empty) {
-        return Err(NoRow::Broken(format!("{} fields: the names of columns are {}", fields.len(), names.len())));
+        return Err(RowFault::Fields { fields: fields.len(), names: names.len() }.into());
     }
     columns.try_map(|at| {
         let Some(at) = at else { return Ok(Cell::NoColumn) };
         match std::str::from_utf8(fields.get(at).unwrap_or_default()) {
             Ok(text) => Ok(Cell::text(text)),
-            Err(_) => Err(NoRow::Broken(format!("column {:?} is no UTF-8", names[at]))),
+            Err(_) => Err(RowFault::ColumnNotUtf8 { column: names[at].clone() }.into()),
         }
     })
 }
@@ -264,7 +265,8 @@ fn csv(mut reader: Reader, begin: &[u8], naming: &Naming) -> Result<Format, RowE
     if names.is_empty() {
         return Ok(Format::Csv { records, columns: Columns::default(), names });
     }
-    let columns = naming.find(&names).map_err(|why| broken(why + &other_delimiter(&names, delimiter, naming)))?;
+    let not_found = |fault: ColumnFault| broken(fault.to_string() + &other_delimiter(&names, delimiter, naming));
+    let columns = naming.find(&names).map_err(not_found)?;
     Ok(Format::Csv { records, columns, names })
 }
 
@@ -299,11 +301,18 @@ fn other_delimiter(names: &[String], delimiter: u8, naming: &Naming) -> String {
     })
 }
 
+/// A text separates no fields.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?}: one sign such as , or ; or |, or tab, expected")]
+pub struct DelimiterError {
+    text: String,
+}
+
 /// Reads `--delimiter`.
-pub fn parse_delimiter(text: &str) -> Result<char, String> {
+pub fn parse_delimiter(text: &str) -> Result<char, DelimiterError> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok('\t'),
         [byte] if is_delimiter(*byte) => Ok(char::from(*byte)),
-        _ => Err(format!("{text:?}: one sign such as , or ; or |, or tab, expected")),
+        _ => Err(DelimiterError { text: text.to_owned() }),
     }
 }

@@ -7,8 +7,9 @@
 mod tests;
 
 use super::columns::{Cell, Columns, Naming, NoRow, Rule};
+use super::fault::RowFault;
 use super::rows::{Found, Read, RowError, read as read_row};
-use crate::lines::too_long;
+use crate::lines::check_length;
 use parquet::basic::{ConvertedType, LogicalType};
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
@@ -19,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidemark_files::parquet::columns::{Column, Kind, Reader, Value as Stored, metadata};
-use tidemark_files::parquet::guard::{Bounded, caught};
+use tidemark_files::parquet::guard::{Bounded, Unreadable, caught};
 
 /// Rows that are read at a time.
 const BATCH_ROWS: u64 = 128;
@@ -37,7 +38,7 @@ pub struct Rows<R: ChunkReader> {
     ready: VecDeque<Columns<Value>>,
     /// Of the last row that was given, from 1 on.
     row: u64,
-    failed: Option<String>,
+    failed: Option<Unreadable>,
 }
 
 /// The content of a column in a row.
@@ -60,7 +61,7 @@ impl<R: ChunkReader + 'static> Rows<R> {
             let metadata = metadata(&file)?;
             Ok((Arc::new(file), Arc::new(metadata)))
         });
-        let (file, metadata) = opened.map_err(RowError::Parquet)?;
+        let (file, metadata) = opened.map_err(|error| RowError::Parquet(error.to_string()))?;
         let rule = Rule::new(naming)?;
         let (columns, found) = find(&metadata, &rule)?;
         let (begun, open, ready, row, failed) = Default::default();
@@ -87,10 +88,8 @@ impl<R: ChunkReader + 'static> Rows<R> {
                 let row = values.try_map(|value| value.cell()).map_err(NoRow::Broken);
                 read_row("row", self.row, row.and_then(|cells| self.rule.row(&cells))).map(Some)
             }
-            (None, why) => {
-                let why = why.as_deref().unwrap_or_default();
-                Err(RowError::Parquet(format!("{why} (behind row {})", self.row)))
-            }
+            (None, Some(why)) => Err(RowError::Parquet(format!("{why} (behind row {})", self.row))),
+            (None, None) => Ok(None),
         }
     }
 
@@ -130,7 +129,7 @@ impl<R: ChunkReader + 'static> Rows<R> {
 fn find(metadata: &ParquetMetaData, rule: &Rule) -> Result<(Columns<Option<Column>>, Found), RowError> {
     let schema = metadata.file_metadata().schema_descr();
     let names: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_owned()).collect();
-    let columns = rule.naming.find(&names).map_err(RowError::Parquet)?;
+    let columns = rule.naming.find(&names).map_err(|fault| RowError::Parquet(fault.to_string()))?;
     let found = Found::new(&columns, &rule.naming, &names);
     let columns = columns.try_map(|root| {
         let Some(root) = root else { return Ok(None) };
@@ -255,7 +254,7 @@ impl Group {
 }
 
 impl Value {
-    fn cell(&self) -> Result<Cell<'_>, String> {
+    fn cell(&self) -> Result<Cell<'_>, RowFault> {
         match self {
             Value::Cell(cell) => Ok(cell.clone()),
             Value::Text(bytes) => text(bytes).map(Cell::text),
@@ -264,10 +263,8 @@ impl Value {
 }
 
 /// A text, as long as a field may be.
-fn text(bytes: &ByteArray) -> Result<&str, String> {
+fn text(bytes: &ByteArray) -> Result<&str, RowFault> {
     let bytes = bytes.data();
-    match too_long(bytes) {
-        Some(why) => Err(format!("a text has {why}")),
-        None => std::str::from_utf8(bytes).map_err(|_| "a text is no UTF-8".to_owned()),
-    }
+    check_length(bytes).map_err(RowFault::TextTooLong)?;
+    std::str::from_utf8(bytes).map_err(|_| RowFault::TextNotUtf8)
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::load::columns::Event;
+use crate::load::fault::RowFault;
 use crate::load::rows::{Lines, Read};
 use crate::load::tests::shown;
 use bytes::Bytes;
@@ -465,7 +466,7 @@ const DAMAGES: u32 = 3_000;
 const ROWS_READ_MAX: u64 = 2_000;
 
 /// How many rows a file gives, each with its number, and whether it ends with an error, which is then its last word.
-fn outcome(bytes: &Bytes) -> (Vec<Result<Option<Event>, String>>, Option<String>) {
+fn outcome(bytes: &Bytes) -> (Vec<Result<Option<Event>, RowFault>>, Option<String>) {
     let mut rows = match Rows::open(bytes.clone(), &Naming::default()) {
         Ok(rows) => rows,
         Err(error) => return (Vec::new(), Some(error.to_string())),

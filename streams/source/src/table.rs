@@ -59,7 +59,7 @@ impl<R: ChunkReader + 'static> Table<R> {
             let metadata = metadata(&file)?;
             Ok((Arc::new(file), Arc::new(metadata)))
         });
-        let (file, metadata) = opened.map_err(SourceError::Parquet)?;
+        let (file, metadata) = opened.map_err(|error| SourceError::Parquet(error.to_string()))?;
         let schema = metadata.file_metadata().schema_descr_ptr();
         let roots = schema.root_schema().get_fields();
         let names: Vec<&str> = roots.iter().map(|field| field.name()).collect();
@@ -91,7 +91,7 @@ impl<R: ChunkReader + 'static> Table<R> {
                 Ok(false) => return Ok(false),
                 Err(why) => {
                     self.ready = Ready::default();
-                    self.failed = Some(why);
+                    self.failed = Some(why.to_string());
                 }
             }
         }

@@ -55,8 +55,21 @@ impl From<Malformed> for ParquetError {
     }
 }
 
+/// Why the library has not read a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    #[error("{reason}")]
+    Refused {
+        /// Without what the library writes in front.
+        reason: String,
+    },
+    /// The library panicked.
+    #[error("it is damaged: {panic}")]
+    Damaged { panic: String },
+}
+
 /// The result of `work`, or why the library gave up. The values that `work` used must not be used afterwards.
-pub fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+pub fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Unreadable> {
     thread_local!(static IS_QUIET: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();
     // The user of the command gets the error, and not the panic.
@@ -72,8 +85,8 @@ pub fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, St
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_QUIET.set(was_quiet);
     match done {
-        Ok(done) => done.map_err(|error| shown(&error)),
-        Err(panic) => Err(format!("it is damaged: {}", message(&*panic))),
+        Ok(done) => done.map_err(|error| Unreadable::Refused { reason: shown(&error) }),
+        Err(panic) => Err(Unreadable::Damaged { panic: message(&*panic).to_owned() }),
     }
 }
 
