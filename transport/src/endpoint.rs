@@ -22,7 +22,7 @@ use crate::link::LinkSocket;
 use crate::lost::ConnectionLost;
 use crate::options::{EndpointOptions, OptionError};
 use crate::recognition;
-use crate::resolve::Names;
+use crate::resolve::{Names, ResolveError};
 use crate::tls::{self, Verdict};
 
 /// Connections, and failures, that wait to be accepted.
@@ -189,7 +189,7 @@ pub enum ConnectError {
         /// The dialled address.
         address: HostPort,
         /// Why not.
-        reason: String,
+        reason: ResolveError,
     },
     /// The connection was lost during the handshake.
     #[error("{addr}: {lost}")]
@@ -482,7 +482,7 @@ impl Endpoint {
                 }
                 (None, failed) => {
                     let address = to.clone();
-                    let reason = "none of its addresses was dialled to the end".to_owned();
+                    let reason = ResolveError::NotDialled;
                     return Err(failed.unwrap_or(ConnectError::Unresolved { address, reason }));
                 }
             }
@@ -495,7 +495,7 @@ impl Endpoint {
         let verdict = Verdict::default();
         let config = setup
             .client(&verdict, self.dialler.as_ref().map(|(_, dialler)| dialler))
-            .map_err(|reason| ConnectError::Address { addr: to.clone(), reason })?;
+            .map_err(|error| ConnectError::Address { addr: to.clone(), reason: error.to_string() })?;
         let dialled = self.inner.quic.connect_with(config, addr, name);
         let dialled = dialled.map_err(|error| ConnectError::Address { addr: to.clone(), reason: error.to_string() })?;
         let failed = |error| setup.connect_error(to, name, &verdict, error);
@@ -532,8 +532,12 @@ impl Setup {
         Ok(Self { credentials, options, dialler, server })
     }
 
-    fn client(&self, verdict: &Verdict, dialler: Option<&Arc<TransportConfig>>) -> Result<quinn::ClientConfig, String> {
-        let crypto = tls::client(&self.credentials, verdict).map_err(|error| error.to_string())?;
+    fn client(
+        &self,
+        verdict: &Verdict,
+        dialler: Option<&Arc<TransportConfig>>,
+    ) -> Result<quinn::ClientConfig, rustls::Error> {
+        let crypto = tls::client(&self.credentials, verdict)?;
         let mut config = quinn::ClientConfig::new(crypto);
         config.transport_config(dialler.unwrap_or(&self.dialler).clone());
         Ok(config)

@@ -8,6 +8,37 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::channel::{Channel, FrameReader, FrameWriter, ReceiveError, SendError};
+use crate::connection::ChannelError;
+
+/// Why a question on a channel has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExchangeError {
+    /// The channel was not opened.
+    #[error(transparent)]
+    Open(#[from] ChannelError),
+    /// A frame was not sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// A frame was not received.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    /// The frames are no message, or a message beyond a limit.
+    #[error("malformed message: {reason}")]
+    Malformed {
+        /// The fault.
+        reason: String,
+    },
+    /// The peer has ended the channel without a message.
+    #[error("the channel has ended without a message")]
+    Ended,
+}
+
+impl ExchangeError {
+    /// What the frames are not, in the words of who decodes them: this crate never looks into a frame.
+    pub fn malformed(error: impl ToString) -> ExchangeError {
+        ExchangeError::Malformed { reason: error.to_string() }
+    }
+}
 
 /// Sends the one frame of its direction, with the end of that: one datagram, not two.
 pub async fn send_only(writer: &mut FrameWriter, frame: Bytes) -> Result<(), SendError> {
@@ -26,6 +57,11 @@ pub async fn next_only(reader: &mut FrameReader) -> Result<Option<Bytes>, Receiv
     })
     .await;
     Ok(frame)
+}
+
+/// The next frame, where a message must come.
+pub async fn next_message(reader: &mut FrameReader) -> Result<Bytes, ExchangeError> {
+    reader.next().await?.ok_or(ExchangeError::Ended)
 }
 
 /// Carries messages between two queues and a channel until either ends.

@@ -43,4 +43,4 @@ pub use link::{Link, LinkCounters, LinkPlan};
 pub use lost::ConnectionLost;
 pub use options::{EndpointOptions, OptionError};
 pub use refusals::Refusals;
-pub use resolve::{Resolver, SystemResolver};
+pub use resolve::{ResolveError, Resolver, SystemResolver};

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use thiserror::Error;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
@@ -64,6 +65,44 @@ impl Resolver for SystemResolver {
     }
 }
 
+/// Why a host name has no addresses now.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ResolveError {
+    /// The lookup goes on, and a later dial finds its outcome.
+    #[error("no answer within {waited_ms} ms")]
+    Late {
+        /// How long the dialler waited.
+        waited_ms: u128,
+    },
+    /// The lookup was given up.
+    #[error("no answer within {waited_s} s")]
+    GivenUp {
+        /// How long it was under way.
+        waited_s: u64,
+    },
+    /// The runtime of the lookup has ended.
+    #[error("the lookup has ended without an answer")]
+    Ended,
+    /// Too many other names are in use.
+    #[error("{limit} names are being looked up")]
+    TooManyNames {
+        /// The most names that are remembered.
+        limit: usize,
+    },
+    /// The name is known, without an address.
+    #[error("the name has no address")]
+    NoAddress,
+    /// None of the addresses was dialled to the end.
+    #[error("none of its addresses was dialled to the end")]
+    NotDialled,
+    /// The resolver refused.
+    #[error("{reason}")]
+    Failed {
+        /// In the resolver's words.
+        reason: String,
+    },
+}
+
 /// The names that an endpoint dials.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -72,7 +111,7 @@ pub(crate) struct Names {
 }
 
 /// The result of a lookup.
-type Outcome = Result<Vec<IpAddr>, String>;
+type Outcome = Result<Vec<IpAddr>, ResolveError>;
 
 #[derive(Debug)]
 struct Known {
@@ -100,15 +139,15 @@ impl Names {
     }
 
     /// The addresses of a name, one at least, in the order in which to dial them; or why there are none.
-    pub async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, String> {
+    pub async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let mut latest = self.latest(name)?;
         let ended = timeout(RESOLVE_MAX, latest.wait_for(Option::is_some)).await;
-        let late = || format!("no answer within {} ms", RESOLVE_MAX.as_millis());
+        let late = || ResolveError::Late { waited_ms: RESOLVE_MAX.as_millis() };
         let outcome = match ended.map_err(|_| late())? {
             Ok(outcome) => outcome.clone(),
             Err(_) => None,
         };
-        let (_, found) = outcome.ok_or_else(|| "the lookup has ended without an answer".to_owned())?;
+        let (_, found) = outcome.ok_or(ResolveError::Ended)?;
         Ok(self.in_order(name, found?))
     }
 
@@ -135,7 +174,7 @@ impl Names {
     }
 
     /// The lookup to use; begins one where there is none.
-    fn latest(&self, name: &str) -> Result<watch::Receiver<Option<(Instant, Outcome)>>, String> {
+    fn latest(&self, name: &str) -> Result<watch::Receiver<Option<(Instant, Outcome)>>, ResolveError> {
         let mut known = lock(&self.known);
         if let Some(present) = known.get(name).filter(|present| present.is_fresh()) {
             return Ok(present.latest.clone());
@@ -143,7 +182,7 @@ impl Names {
         if known.len() >= NAMES_MAX && !known.contains_key(name) {
             known.retain(|_, present| present.is_fresh());
             if known.len() >= NAMES_MAX {
-                return Err(format!("{NAMES_MAX} names are being looked up"));
+                return Err(ResolveError::TooManyNames { limit: NAMES_MAX });
             }
         }
         let (outcome, latest) = watch::channel(None);
@@ -164,15 +203,15 @@ impl Names {
 
 async fn look_up(resolver: &dyn Resolver, name: &str) -> Outcome {
     let Ok(found) = timeout(LOOKUP_MAX, resolver.resolve(name)).await else {
-        return Err(format!("no answer within {} s", LOOKUP_MAX.as_secs()));
+        return Err(ResolveError::GivenUp { waited_s: LOOKUP_MAX.as_secs() });
     };
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for ip in found.map_err(|error| error.to_string())? {
+    for ip in found.map_err(|error| ResolveError::Failed { reason: error.to_string() })? {
         if !addresses.contains(&ip) && addresses.len() < ADDRESSES_MAX {
             addresses.push(ip);
         }
     }
-    if addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addresses) }
+    if addresses.is_empty() { Err(ResolveError::NoAddress) } else { Ok(addresses) }
 }
 
 /// Says once that a name does not resolve, and once that it does again.
@@ -238,6 +277,10 @@ mod tests {
         Ipv4Addr::new(127, 0, 0, last).into()
     }
 
+    fn no_such_name() -> ResolveError {
+        ResolveError::Failed { reason: "no such name".to_owned() }
+    }
+
     fn unknown() -> io::Result<Vec<IpAddr>> {
         Err(io::Error::other("no such name"))
     }
@@ -253,8 +296,8 @@ mod tests {
         tokio::time::sleep(REUSE).await;
         assert_eq!((names.addresses("a").await, script.asked()), (Ok(vec![ip(2)]), 2));
         tokio::time::sleep(REUSE).await;
-        assert_eq!(names.addresses("a").await, Err("no such name".to_owned()));
-        assert_eq!((names.addresses("a").await, script.asked()), (Err("no such name".to_owned()), 3));
+        assert_eq!(names.addresses("a").await, Err(no_such_name()));
+        assert_eq!((names.addresses("a").await, script.asked()), (Err(no_such_name()), 3));
         assert!(lock(&names.known)["a"].failing_since.is_some());
         tokio::time::sleep(REUSE).await;
         assert_eq!((names.addresses("a").await, script.asked()), (Ok(vec![ip(3)]), 4));
@@ -266,9 +309,9 @@ mod tests {
         let script = Script::new([(4_000, Ok(vec![ip(1)]))]);
         let names = Names::new(script.clone());
         let began = Instant::now();
-        assert_eq!(names.addresses("a").await, Err("no answer within 1500 ms".to_owned()));
+        assert_eq!(names.addresses("a").await, Err(ResolveError::Late { waited_ms: 1_500 }));
         assert_eq!(began.elapsed(), RESOLVE_MAX);
-        assert_eq!(names.addresses("a").await, Err("no answer within 1500 ms".to_owned()));
+        assert_eq!(names.addresses("a").await, Err(ResolveError::Late { waited_ms: 1_500 }));
         assert_eq!((names.addresses("a").await, script.asked()), (Ok(vec![ip(1)]), 1));
     }
 
@@ -305,7 +348,7 @@ mod tests {
     async fn empty_answer_is_a_failure_and_a_long_one_is_cut() {
         let many = (0..=u8::MAX).map(ip).collect();
         let names = Names::new(Script::new([(0, Ok(Vec::new())), (0, Ok(many))]));
-        assert_eq!(names.addresses("a").await, Err("the name has no address".to_owned()));
+        assert_eq!(names.addresses("a").await, Err(ResolveError::NoAddress));
         assert_eq!(names.addresses("b").await.map(|found| found.len()), Ok(ADDRESSES_MAX));
     }
 
@@ -315,7 +358,7 @@ mod tests {
         for name in 0..NAMES_MAX {
             names.addresses(&name.to_string()).await.unwrap();
         }
-        assert_eq!(names.addresses("one more").await, Err("4096 names are being looked up".to_owned()));
+        assert_eq!(names.addresses("one more").await, Err(ResolveError::TooManyNames { limit: NAMES_MAX }));
         tokio::time::sleep(REUSE).await;
         assert_eq!(names.addresses("one more").await, Ok(vec![ip(1)]));
         assert_eq!(lock(&names.known).len(), 1);

@@ -12,7 +12,8 @@ use common::{bind, credentials, loopback, soon};
 use tidemark_transport::certs::{CertificateRefusal, ClusterCa};
 use tidemark_transport::resolve::Resolving;
 use tidemark_transport::{
-    BindError, ConnectError, Connection, ConnectionLost, Endpoint, EndpointOptions, HostPort, PeerName, Resolver, Role,
+    BindError, ConnectError, Connection, ConnectionLost, Endpoint, EndpointOptions, HostPort, PeerName, ResolveError,
+    Resolver, Role,
 };
 
 /// Between two dials.
@@ -123,7 +124,7 @@ async fn name_that_does_not_resolve_is_an_error_until_it_does() {
     let port = node.local_addr().port();
     let error = world.connect(port).await.unwrap_err();
     let address = format!("{HOST}:{port}").parse().unwrap();
-    let reason = "no such name".to_owned();
+    let reason = ResolveError::Failed { reason: "no such name".to_owned() };
     assert_eq!(error, ConnectError::Unresolved { address, reason });
     assert_eq!(error.to_string(), format!("the host name of {HOST}:{port} does not resolve: no such name"));
     assert!(error.is_unresolved());

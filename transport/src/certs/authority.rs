@@ -156,7 +156,8 @@ impl ClusterCa {
         params.serial_number = Some(serial(key.public_key_raw()));
         validity.check()?.apply(&mut params);
         let cert = params.signed_by(&key, &self.issuer).map_err(generate_error)?;
-        Credentials::from_pem(&self.pem, &cert.pem(), &key.serialize_pem()).map_err(IssueError::Generate)
+        Credentials::from_pem(&self.pem, &cert.pem(), &key.serialize_pem())
+            .map_err(|error| IssueError::Generate(error.to_string()))
     }
 
     /// The cluster.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use ring::hmac;
 use ring::signature::Ed25519KeyPair;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use thiserror::Error;
 
 use super::files::{self, FileError};
 use super::identity::Identity;
-use super::trust::{TrustAnchor, identity_of};
+use super::trust::{CertificateRefusal, TrustAnchor, TrustError, identity_of};
 
 /// Length of a signature, in bytes.
 pub const SIGNATURE_BYTES: usize = 64;
@@ -24,6 +25,37 @@ const DERIVED_BYTES: usize = 32;
 const CA_FILE: &str = "ca.pem";
 const CERT_FILE: &str = "cert.pem";
 const KEY_FILE: &str = "key.pem";
+
+/// Why PEM texts are not a process's credentials.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CredentialsError {
+    /// The CA cannot be used.
+    #[error(transparent)]
+    Ca(#[from] TrustError),
+    /// A text is no PEM.
+    #[error("the {what} cannot be read: {reason}")]
+    Pem {
+        /// Whether it is the certificate or the key.
+        what: &'static str,
+        /// The fault.
+        reason: String,
+    },
+    /// The certificate names no process.
+    #[error(transparent)]
+    Certificate(#[from] CertificateRefusal),
+    /// The key is of another kind, or its halves do not match.
+    #[error("the key is no Ed25519 key that belongs together: {reason}")]
+    Key {
+        /// The fault.
+        reason: String,
+    },
+    /// The key is another process's.
+    #[error("the key is not that of the certificate of {subject}")]
+    OtherKey {
+        /// The owner of the certificate.
+        subject: String,
+    },
+}
 
 /// A process's certificate with its private key, and the CA it trusts. Cheap to clone; never printed.
 #[derive(Clone)]
@@ -50,13 +82,14 @@ impl Credentials {
     /// Reads credentials from PEM texts; says what is wrong with them if they do not belong together.
     ///
     /// The peers check whether the certificate is valid now.
-    pub fn from_pem(ca: &str, certificate: &str, key: &str) -> Result<Self, String> {
-        let anchor = TrustAnchor::from_pem(ca).map_err(|error| error.to_string())?;
-        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| error.to_string())?;
-        let identity = identity_of(&der).map_err(|error| error.to_string())?;
-        let key_der = PrivatePkcs8KeyDer::from_pem_slice(key.as_bytes()).map_err(|error| error.to_string())?;
+    pub fn from_pem(ca: &str, certificate: &str, key: &str) -> Result<Self, CredentialsError> {
+        let no_pem = |what| move |error: pem::Error| CredentialsError::Pem { what, reason: error.to_string() };
+        let anchor = TrustAnchor::from_pem(ca)?;
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(no_pem("certificate"))?;
+        let identity = identity_of(&der)?;
+        let key_der = PrivatePkcs8KeyDer::from_pem_slice(key.as_bytes()).map_err(no_pem("key"))?;
         let signer = Ed25519KeyPair::from_pkcs8(key_der.secret_pkcs8_der())
-            .map_err(|error| format!("the key is no Ed25519 key that belongs together: {error}"))?;
+            .map_err(|error| CredentialsError::Key { reason: error.to_string() })?;
         super::trust::check_key_belongs(&der, &signer)?;
         let pem = PemTexts { ca: ca.to_owned(), certificate: certificate.to_owned(), key: key.to_owned() };
         Ok(Self { inner: Arc::new(Inner { identity, anchor, certificate: der, key_der, signer, pem }) })

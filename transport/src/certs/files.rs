@@ -58,8 +58,8 @@ impl FileError {
         move |source| Self::Io { verb, path: path.to_owned(), source }
     }
 
-    pub(super) fn content(path: &Path) -> impl FnOnce(String) -> Self {
-        move |reason| Self::Content { path: path.to_owned(), reason }
+    pub(super) fn content<E: ToString>(path: &Path) -> impl FnOnce(E) -> Self {
+        move |error| Self::Content { path: path.to_owned(), reason: error.to_string() }
     }
 }
 

@@ -9,7 +9,7 @@ mod identity;
 pub(crate) mod trust;
 
 pub use authority::{CA_DAYS, CLOCK_SKEW_SECONDS, ClusterCa, IssueError, Validity};
-pub use credentials::{Credentials, SIGNATURE_BYTES, SIGNATURE_CONTEXT};
+pub use credentials::{Credentials, CredentialsError, SIGNATURE_BYTES, SIGNATURE_CONTEXT};
 pub use files::FileError;
 pub use identity::{
     CLUSTER_BYTES_MAX, DC_BYTES_MAX, FURTHER_AGGREGATORS, Identity, IdentityError, NAME_BYTES_MAX, NameError, PeerName,

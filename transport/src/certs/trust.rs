@@ -12,13 +12,13 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{CertificateError, RootCertStore};
 use thiserror::Error;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::credentials::signed_text;
+use super::credentials::{CredentialsError, signed_text};
 use super::identity::{Identity, IdentityError, Role, cluster_of_uri};
 
 /// The CA's certificate cannot be used.
@@ -159,7 +159,7 @@ impl TrustAnchor {
         };
         let cluster = cluster.ok_or_else(|| TrustError::NotCa { subject: ca.subject.clone() })?.to_owned();
         let public_key = key_of(&cert).to_vec();
-        let (clients, servers) = verifiers(&der).map_err(TrustError::Pem)?;
+        let (clients, servers) = verifiers(&der)?;
         Ok(Self { inner: Arc::new(Inner { cluster, ca, public_key, clients, servers }) })
     }
 
@@ -281,11 +281,11 @@ pub(crate) fn identity_of(der: &[u8]) -> Result<Identity, CertificateRefusal> {
 }
 
 /// Says what is wrong if the key is not the certificate's.
-pub(super) fn check_key_belongs(der: &[u8], key: &Ed25519KeyPair) -> Result<(), String> {
-    let cert = parse(der).map_err(|error| error.to_string())?;
+pub(super) fn check_key_belongs(der: &[u8], key: &Ed25519KeyPair) -> Result<(), CredentialsError> {
+    let cert = parse(der)?;
     match key_of(&cert) == key.public_key().as_ref() {
         true => Ok(()),
-        false => Err(format!("the key is not that of the certificate of {}", cert.subject())),
+        false => Err(CredentialsError::OtherKey { subject: cert.subject().to_string() }),
     }
 }
 
@@ -296,13 +296,14 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 
 type Verifiers = (Arc<dyn ClientCertVerifier>, Arc<WebPkiServerVerifier>);
 
-fn verifiers(ca: &CertificateDer<'static>) -> Result<Verifiers, String> {
+fn verifiers(ca: &CertificateDer<'static>) -> Result<Verifiers, TrustError> {
+    let unusable = |error: VerifierBuilderError| TrustError::Pem(error.to_string());
     let mut roots = RootCertStore::empty();
-    roots.add(ca.clone()).map_err(|error| error.to_string())?;
+    roots.add(ca.clone()).map_err(|error| TrustError::Pem(error.to_string()))?;
     let roots = Arc::new(roots);
     let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider()).build();
     let servers = WebPkiServerVerifier::builder_with_provider(roots, provider()).build();
-    Ok((clients.map_err(|error| error.to_string())?, servers.map_err(|error| error.to_string())?))
+    Ok((clients.map_err(unusable)?, servers.map_err(unusable)?))
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "CertificateError is of another crate and grows")]
