@@ -187,7 +187,7 @@ impl Queries {
         let Vain { last, may_do_it } = vain;
         match asked {
             Ok(Ok(answer)) => Ok(Answered { answer, others_may_do_it: may_do_it }),
-            Ok(Err(why)) => Err(Unanswered::NotServing(why)),
+            Ok(Err(NotHere { why, .. })) => Err(Unanswered::NotServing(why)),
             Err(_) => Err(Unanswered::Timeout { millis, last, may_do_it }),
         }
     }
@@ -195,7 +195,7 @@ impl Queries {
 
 impl Aggregators {
     /// Until one has answered. Error: of those that can be reached none can; of the last one, why.
-    async fn ask<Q: Question>(&self, question: &Q, vain: &mut Vain) -> Result<Q::Answer, String> {
+    async fn ask<Q: Question>(&self, question: &Q, vain: &mut Vain) -> Result<Q::Answer, NotHere> {
         let frames: Vec<Bytes> = frames(question).into_iter().map(Bytes::from).collect();
         loop {
             let first = self.present.load(Ordering::Relaxed);
@@ -203,10 +203,10 @@ impl Aggregators {
             for at in (0..self.all.len()).map(|nth| (first + nth) % self.all.len()) {
                 match self.ask_one::<Q>(&self.all[at], &frames, vain).await {
                     Ok(answer) => match Q::not_here(&answer) {
-                        Some(NotHere { why, may_do_it }) => {
-                            vain.may_do_it |= may_do_it;
-                            vain.last = format!("{}: {why}", self.all[at].addr);
-                            not_here = Some(why);
+                        Some(said) => {
+                            vain.may_do_it |= said.may_do_it;
+                            vain.last = format!("{}: {}", self.all[at].addr, said.why);
+                            not_here = Some(said);
                         }
                         None => {
                             self.present.store(at, Ordering::Relaxed);

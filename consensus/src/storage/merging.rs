@@ -39,6 +39,15 @@ struct State {
     failed: bool,
 }
 
+/// Why files are not merged.
+#[derive(Debug, thiserror::Error)]
+enum MergeError {
+    #[error(transparent)]
+    Store(#[from] fjall::Error),
+    #[error("it panicked")]
+    Panicked,
+}
+
 impl Merging {
     /// Begins with what a tree that was closed has left. `options` are those of a table that is not there, which does not happen.
     pub fn start(db: Database, options: KeyspaceCreateOptions, step_back: fn()) -> std::io::Result<Merging> {
@@ -50,7 +59,7 @@ impl Merging {
             while of_thread.wait() {
                 let merged = catch_unwind(AssertUnwindSafe(|| of_thread.merge(&db, &options)));
                 // fjall asserts on some damaged files.
-                let merged = merged.unwrap_or_else(|_| Err("it panicked".to_owned()));
+                let merged = merged.unwrap_or(Err(MergeError::Panicked));
                 if let Err(error) = merged {
                     tracing::error!(%error, "files of rows could not be merged: no more rows are written");
                     of_thread.lock().failed = true;
@@ -104,12 +113,12 @@ impl Shared {
     }
 
     /// Merges until nothing is left of it.
-    fn merge(&self, db: &Database, options: &KeyspaceCreateOptions) -> Result<(), String> {
+    fn merge(&self, db: &Database, options: &KeyspaceCreateOptions) -> Result<(), MergeError> {
         let all = || -> Result<Vec<Keyspace>, fjall::Error> {
             db.list_keyspace_names().iter().map(|name| db.keyspace(name, || options.clone())).collect()
         };
         loop {
-            let tables = all().map_err(|error| error.to_string())?;
+            let tables = all()?;
             let is_written = tables.iter().all(|table| table.sealed_memtable_count() == 0);
             let mut is_changed = false;
             for table in &tables {
@@ -131,14 +140,11 @@ impl Shared {
 }
 
 /// One merge, if one is due; whether there was one. Rows that no moment shows any more are left out, as fjall knows them.
-fn merge_once(db: &Database, table: &Keyspace) -> Result<bool, String> {
+fn merge_once(db: &Database, table: &Keyspace) -> Result<bool, fjall::Error> {
     // A file that only moves to another level is a change too.
     let version = || table.tree.current_version().id();
     let before = version();
     let unseen = db.supervisor.snapshot_tracker.get_seqno_safe_to_gc();
-    table
-        .tree
-        .compact(Arc::new(Leveled::default().with_l0_threshold(FILES_MERGED)), unseen)
-        .map_err(|error| error.to_string())?;
+    table.tree.compact(Arc::new(Leveled::default().with_l0_threshold(FILES_MERGED)), unseen)?;
     Ok(version() != before)
 }
