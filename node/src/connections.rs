@@ -11,6 +11,7 @@ use tidemark_proto::ids::OwnerId;
 use tidemark_proto::msg::{Admission, ForWhom, KnownGroup, Within};
 use tidemark_proto::placement::Placement;
 use tidemark_proto::wire::{self, Message, channel};
+use tidemark_transport::exchange::{ExchangeError, next_message};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Refusals, Role};
 use tokio::sync::mpsc;
 use tracing::field::Empty;
@@ -99,7 +100,7 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
         Ok(head) => head,
         Err(reason) => {
             tracing::warn!(peer = %peer, %reason, "channel refused");
-            return connection.close(&reason);
+            return connection.close(&reason.to_string());
         }
     };
     Span::current().record("group", group);
@@ -113,18 +114,27 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
     }
 }
 
+/// Why a channel is for no group of this node.
+#[derive(Debug, thiserror::Error)]
+enum HeadError {
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    #[error("refused: this node is of `{own}`, and the other side is of `{other}`")]
+    OtherCluster { own: String, other: String },
+}
+
 /// The group that a channel is for: its first frame. Processes of the cluster say there of which era they are: what one of another
 /// era says means nothing here.
-async fn read_group(channel: &mut Channel, kind: u8, own: &str) -> Result<(u16, Option<KnownGroup>), String> {
-    let frame = channel.reader.next().await.map_err(|error| error.to_string())?.ok_or("the channel has ended")?;
-    let malformed = |error| format!("malformed message: {error}");
+async fn read_group(channel: &mut Channel, kind: u8, own: &str) -> Result<(u16, Option<KnownGroup>), HeadError> {
+    let frame = next_message(&mut channel.reader).await?;
     if kind == channel::INCREMENTS {
-        return wire::decode(&frame).map(|ForWhom { group }| (group, None)).map_err(malformed);
+        let ForWhom { group } = wire::decode(&frame).map_err(ExchangeError::malformed)?;
+        return Ok((group, None));
     }
-    let Within { cluster, group, known } = wire::decode(&frame).map_err(malformed)?;
+    let Within { cluster, group, known } = wire::decode(&frame).map_err(ExchangeError::malformed)?;
     match cluster == own {
         true => Ok((group, known)),
-        false => Err(format!("refused: this node is of `{own}`, and the other side is of `{cluster}`")),
+        false => Err(HeadError::OtherCluster { own: own.to_owned(), other: cluster }),
     }
 }
 

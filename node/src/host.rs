@@ -1,7 +1,7 @@
 //! The host of a group: one task that owns the core and feeds it what happens.
 
 use crate::events::{Event, EventReceiver, Peer};
-use crate::log::{GroupLog, News};
+use crate::log::{GroupLog, News, PartRefused};
 use crate::places::{self, Judged};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -473,7 +473,7 @@ impl Host {
     }
 
     /// A part was taken, the last one or not; or the log had no room for it.
-    fn on_part(&mut self, taken: Result<Option<bool>, String>) {
+    fn on_part(&mut self, taken: Result<Option<bool>, PartRefused>) {
         match taken {
             Ok(last) => {
                 self.parts_taken += u64::from(last == Some(false));

@@ -15,5 +15,5 @@ mod places;
 mod storage;
 
 pub use host::{GroupStatus, Role};
-pub use node::{Node, NodeOptions, Statuses};
+pub use node::{Node, NodeOptions, NotReady, Statuses};
 pub use storage::StartError;

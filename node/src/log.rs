@@ -16,6 +16,17 @@ pub enum GroupLog {
     Shared(Box<SharedLog>),
 }
 
+/// Why a log refuses a part of a checkpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum PartRefused {
+    #[error("nothing is committed that it could stand for")]
+    NothingCommitted,
+    #[error(transparent)]
+    Alone(#[from] local::CheckpointError),
+    #[error(transparent)]
+    Shared(#[from] replica::CheckpointError),
+}
+
 /// The news of a log.
 pub enum News {
     /// More is durable, or the log has failed: see its [`Progress`].
@@ -64,15 +75,15 @@ impl SharedLog {
         self.checkpoint.as_ref().map(|(_, position)| position.clone())
     }
 
-    fn checkpoint(&mut self, part: CheckpointPart) -> Result<bool, String> {
-        let position = self.position_of(part.applied).ok_or("nothing is committed that it could stand for")?;
+    fn checkpoint(&mut self, part: CheckpointPart) -> Result<bool, PartRefused> {
+        let position = self.position_of(part.applied).ok_or(PartRefused::NothingCommitted)?;
         if part.last {
             self.checkpoint = None;
         }
         self.hand_in(replica::CheckpointPart { position, last: part.last, rows: storage::rows(part.rows) })
     }
 
-    fn hand_in(&mut self, part: replica::CheckpointPart) -> Result<bool, String> {
+    fn hand_in(&mut self, part: replica::CheckpointPart) -> Result<bool, PartRefused> {
         match self.replica.checkpoint(part.clone()) {
             // The rows that replaced them are about to be told of.
             Ok(()) | Err(replica::CheckpointError::Replaced) => Ok(true),
@@ -80,7 +91,7 @@ impl SharedLog {
                 self.waiting = Some(part);
                 Ok(false)
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -136,19 +147,20 @@ impl GroupLog {
 
     /// Hands in one part of a checkpoint. Whether it was taken: else it is to be tried again ([`GroupLog::checkpoint_again`]) before the next one.
     /// An error says why it was refused.
-    pub fn checkpoint(&mut self, part: CheckpointPart) -> Result<bool, String> {
+    pub fn checkpoint(&mut self, part: CheckpointPart) -> Result<bool, PartRefused> {
         match self {
             GroupLog::Alone(log, _) => {
                 let rows = storage::rows(part.rows);
                 let part = local::CheckpointPart { applied: part.applied.0, last: part.last, rows };
-                log.checkpoint(part).map(|()| true).map_err(|error| error.to_string())
+                log.checkpoint(part)?;
+                Ok(true)
             }
             GroupLog::Shared(shared) => shared.checkpoint(part),
         }
     }
 
     /// Hands in the part that waits once more; whether it is the last one, if it was taken. Where none waits, as if the last one was.
-    pub fn checkpoint_again(&mut self) -> Result<Option<bool>, String> {
+    pub fn checkpoint_again(&mut self) -> Result<Option<bool>, PartRefused> {
         let GroupLog::Shared(shared) = self else { return Ok(Some(true)) };
         let Some(part) = shared.waiting.take() else { return Ok(Some(true)) };
         let last = part.last;

@@ -11,8 +11,9 @@ use std::time::Duration;
 use tidemark_consensus::raft::{CallKind, Duplex, RaftService, RaftTransport, Unreachable};
 use tidemark_proto::msg::Within;
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::exchange::{carry, next_only, send_only};
-use tidemark_transport::{Channel, Connection, Endpoint, HostPort, Identity, PeerName, Role};
+use tidemark_transport::certs::NameError;
+use tidemark_transport::exchange::{ExchangeError, carry, next_only, send_only};
+use tidemark_transport::{Channel, ConnectError, Connection, Endpoint, HostPort, Identity, PeerName, Role};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -36,6 +37,23 @@ pub struct Neighbours {
     slots: Vec<Mutex<Slot>>,
 }
 
+/// Why no channel to another node is opened.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("the data centre has {nodes} nodes and no node {node}")]
+    NoNode { node: usize, nodes: usize },
+    #[error("not reached within the last {REDIAL:?}")]
+    NotReached,
+    #[error("no answer within {DIAL_MAX:?}")]
+    Late,
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+}
+
 #[derive(Default)]
 struct Slot {
     connection: Option<Connection>,
@@ -55,40 +73,43 @@ impl Neighbours {
         (usize::from(number) < self.nodes.len()).then_some(number)
     }
 
-    async fn open(&self, node: usize, kind: u8, group: u16) -> Result<Channel, String> {
-        let mut slot = self.slots.get(node).ok_or("the data centre has no such node")?.lock().await;
-        if slot.connection.is_none() {
-            slot.connection = Some(self.dial(node, &mut slot.missed).await?);
-        }
-        let connection = slot.connection.clone().ok_or("not connected")?;
+    async fn open(&self, node: usize, kind: u8, group: u16) -> Result<Channel, OpenError> {
+        let mut slot = self.slots.get(node).ok_or(OpenError::NoNode { node, nodes: self.nodes.len() })?.lock().await;
+        let connection = match &slot.connection {
+            Some(connection) => connection.clone(),
+            None => {
+                let dialled = self.dial(node, &mut slot.missed).await?;
+                slot.connection.insert(dialled).clone()
+            }
+        };
         drop(slot);
         match open_channel(&connection, kind, Within { cluster: self.cluster.clone(), group, known: None }).await {
             Ok(channel) => Ok(channel),
             Err(error) => {
                 self.slots[node].lock().await.connection = None;
-                Err(error)
+                Err(error.into())
             }
         }
     }
 
-    async fn dial(&self, node: usize, missed: &mut Option<Instant>) -> Result<Connection, String> {
+    async fn dial(&self, node: usize, missed: &mut Option<Instant>) -> Result<Connection, OpenError> {
         if missed.is_some_and(|at| at.elapsed() < REDIAL) {
-            return Err("not reached a moment ago".to_owned());
+            return Err(OpenError::NotReached);
         }
-        let expected = PeerName::one(&self.dc, Role::Node, &node.to_string()).map_err(|error| error.to_string())?;
+        let expected = PeerName::one(&self.dc, Role::Node, &node.to_string())?;
         let dialled = tokio::time::timeout(DIAL_MAX, self.endpoint.connect(&self.nodes[node], &expected)).await;
         let connected = match dialled {
-            Ok(connected) => connected.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {DIAL_MAX:?}")),
+            Ok(connected) => connected.map_err(OpenError::from),
+            Err(_) => Err(OpenError::Late),
         };
         *missed = connected.is_err().then(Instant::now);
         connected
     }
 }
 
-async fn open_channel(connection: &Connection, kind: u8, head: Within) -> Result<Channel, String> {
-    let mut channel = connection.open_channel(kind).await.map_err(|error| error.to_string())?;
-    channel.writer.feed_bytes(wire::encode(&head).into()).await.map_err(|error| error.to_string())?;
+async fn open_channel(connection: &Connection, kind: u8, head: Within) -> Result<Channel, ExchangeError> {
+    let mut channel = connection.open_channel(kind).await?;
+    channel.writer.feed_bytes(wire::encode(&head).into()).await?;
     Ok(with_large_frames(channel))
 }
 
@@ -108,7 +129,7 @@ impl GroupTransport {
     async fn channel(&self, target: u64, kind: u8) -> Result<Channel, Unreachable> {
         let node = usize::try_from(target).unwrap_or(usize::MAX);
         let opened = self.neighbours.open(node, kind, self.group).await;
-        opened.map_err(|reason| Unreachable { target, reason })
+        opened.map_err(|error| Unreachable { target, reason: error.to_string() })
     }
 }
 

@@ -70,6 +70,21 @@ struct Running {
     number: u16,
 }
 
+/// Why increments are not taken for every group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    #[error("this node was taken away and holds nothing any more: it may be stopped for good")]
+    TakenAway,
+    #[error("{group} has failed: {reason}")]
+    Failed { group: String, reason: String },
+    #[error("{group}: {trouble}")]
+    Trouble { group: String, trouble: String },
+    #[error("{group} does not take increments yet")]
+    NotServing { group: String },
+    #[error("{group} has not applied its log yet")]
+    NotCaughtUp { group: String },
+}
+
 /// The state of all groups of a node, as others may see it.
 #[derive(Clone, Debug)]
 pub struct Statuses(Vec<watch::Receiver<GroupStatus>>);
@@ -82,10 +97,10 @@ impl Statuses {
 
     /// Whether increments of every group are taken, here or, as far as is known, where the group is led; else what is missing. Where
     /// another group is, one that is not founded is not waited for: it may need nodes that have not read the layout yet that has it.
-    pub fn ready(&self) -> Result<(), String> {
+    pub fn ready(&self) -> Result<(), NotReady> {
         let statuses = self.get();
         if statuses.is_empty() {
-            return Err("this node was taken away and holds nothing any more: it may be stopped for good".to_owned());
+            return Err(NotReady::TakenAway);
         }
         let any = statuses.iter().any(|status| status.serving);
         let matters = |status: &GroupStatus| status.is_founded() || status.failed.is_some() || status.trouble.is_some();
@@ -93,10 +108,10 @@ impl Statuses {
             let GroupStatus { group, failed, trouble, serving, caught_up, .. } = status;
             let group = group.map_or_else(|| "a group".to_owned(), |group| format!("group {group}"));
             match (failed, trouble, serving, caught_up) {
-                (Some(reason), ..) => return Err(format!("{group} has failed: {reason}")),
-                (None, Some(trouble), ..) => return Err(format!("{group}: {trouble}")),
-                (None, None, false, _) => return Err(format!("{group} does not take increments yet")),
-                (None, None, true, false) => return Err(format!("{group} has not applied its log yet")),
+                (Some(reason), ..) => return Err(NotReady::Failed { group, reason }),
+                (None, Some(trouble), ..) => return Err(NotReady::Trouble { group, trouble }),
+                (None, None, false, _) => return Err(NotReady::NotServing { group }),
+                (None, None, true, false) => return Err(NotReady::NotCaughtUp { group }),
                 (None, None, true, true) => {}
             }
         }

@@ -5,6 +5,7 @@ use super::process::{self, DataDir, Place, ProcessArgs};
 use crate::VERSION;
 use crate::config::NodeFile;
 use clap::Args;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_node::{GroupStatus, Node, NodeOptions, Role as LogRole, Statuses};
@@ -73,13 +74,23 @@ async fn until_next_second() {
     tokio::time::sleep(next - now + CLOCK_STEP).await;
 }
 
-fn own_address(settings: &NodeFile, place: &Place) -> Result<HostPort, String> {
+/// The layout has no node of this number.
+#[derive(Debug, thiserror::Error)]
+#[error("node is {node}; {} has {nodes} nodes in {dc}, numbered from 0", layout.display())]
+struct NoSuchNode {
+    node: u16,
+    nodes: usize,
+    dc: String,
+    layout: PathBuf,
+}
+
+fn own_address(settings: &NodeFile, place: &Place) -> Result<HostPort, NoSuchNode> {
     let nodes = &place.cluster.dcs[usize::from(place.dc.0)].nodes;
-    nodes.get(usize::from(settings.node)).cloned().ok_or_else(|| {
-        let path = settings.cluster.display();
-        let dc = &settings.dc;
-        let count = nodes.len();
-        format!("node is {}; {path} has {count} nodes in {dc}, numbered from 0", settings.node)
+    nodes.get(usize::from(settings.node)).cloned().ok_or_else(|| NoSuchNode {
+        node: settings.node,
+        nodes: nodes.len(),
+        dc: settings.dc.clone(),
+        layout: settings.cluster.clone(),
     })
 }
 
@@ -179,7 +190,13 @@ impl Backend for NodeBackend {
         let dc = self.dc.clone();
         let node = self.node;
         let ready = self.ready();
-        StatusBody::Node(NodeStatusBody { dc, node, ready: ready.is_ok(), reason: ready.err(), groups })
+        StatusBody::Node(NodeStatusBody {
+            dc,
+            node,
+            ready: ready.is_ok(),
+            reason: ready.err().map(|unready| unready.to_string()),
+            groups,
+        })
     }
 
     fn measure(&self) {
@@ -190,7 +207,7 @@ impl Backend for NodeBackend {
     fn health(&self) -> Vec<HealthCheck> {
         let (state, reason) = match self.statuses.ready() {
             Ok(()) => (HealthState::Ok, None),
-            Err(reason) => (HealthState::Fails, Some(reason)),
+            Err(reason) => (HealthState::Fails, Some(reason.to_string())),
         };
         vec![HealthCheck { name: "writes", state, reason }]
     }
