@@ -227,13 +227,32 @@ impl LocalCluster {
             while let Err(reason) = dc.ready(namespaces, updown, series).await {
                 if Instant::now() >= deadline {
                     let waited_s = READY_TIMEOUT.as_secs();
-                    return Err(LocalError::NotReady { dc: dc.name.clone(), waited_s, reason });
+                    return Err(LocalError::NotReady { dc: dc.name.clone(), waited_s, reason: reason.to_string() });
                 }
                 sleep(READY_POLL).await;
             }
         }
         Ok(())
     }
+}
+
+/// Why a data centre does not serve everything yet.
+#[derive(Debug, thiserror::Error)]
+enum DcNotReady {
+    #[error(transparent)]
+    Aggregator(#[from] tidemark_aggregator::NotReady),
+    #[error("its node: {0}")]
+    Node(#[from] tidemark_node::NotReady),
+    #[error("namespace {name} is not known yet")]
+    Namespace { name: String },
+    #[error("counters of the namespace {name} do not go down yet")]
+    GrowOnly { name: String },
+    #[error("the namespace {name} does not keep series yet")]
+    NoSeries { name: String },
+    #[error("no data centre owns ids of increments yet")]
+    NoIdOwner,
+    #[error("{reason}")]
+    Fails { reason: String },
 }
 
 impl LocalDc {
@@ -247,19 +266,19 @@ impl LocalDc {
         namespaces: &[String],
         updown: &[String],
         series: &[(String, SeriesPolicy)],
-    ) -> Result<(), String> {
+    ) -> Result<(), DcNotReady> {
         self.aggregator.ready()?;
         let health = self.aggregator.health();
         let known = self.aggregator.with_ledger(|ledger| ledger.namespaces().map(str::to_owned).collect::<Vec<_>>());
         if let Some(missing) = namespaces.iter().find(|name| !known.contains(name)) {
             self.aggregator.add_namespace(missing).await;
-            return Err(format!("namespace {missing} is not known yet"));
+            return Err(DcNotReady::Namespace { name: missing.clone() });
         }
         let goes_down =
             |name: &&String| self.aggregator.with_ledger(|ledger| ledger.updown().any(|known| known == *name));
         if let Some(missing) = updown.iter().find(|name| !goes_down(name)) {
             self.aggregator.add_updown(missing).await;
-            return Err(format!("counters of the namespace {missing} do not go down yet"));
+            return Err(DcNotReady::GrowOnly { name: missing.clone() });
         }
         let unsaid = self.aggregator.with_ledger(|ledger| {
             let (name, policy) = series.iter().find(|(name, _)| ledger.series_of(name).is_none())?;
@@ -267,13 +286,13 @@ impl LocalDc {
         });
         if let Some((name, terms)) = unsaid {
             self.aggregator.set_series(name, terms).await;
-            return Err(format!("the namespace {name} does not keep series yet"));
+            return Err(DcNotReady::NoSeries { name: name.clone() });
         }
         if !idempotency::say_owners(&self.aggregator).await {
-            return Err("no data centre owns ids of increments yet".to_owned());
+            return Err(DcNotReady::NoIdOwner);
         }
-        self.node.statuses().ready().map_err(|reason| format!("its node: {reason}"))?;
-        health.failure().map_or(Ok(()), |reason| Err(reason.to_owned()))
+        self.node.statuses().ready()?;
+        health.failure().map_or(Ok(()), |reason| Err(DcNotReady::Fails { reason: reason.to_owned() }))
     }
 
     async fn stop(self) {

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::framed::{Framed, Frames, frames};
-use tidemark_transport::{Channel, FrameReader, FrameWriter};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tidemark_transport::exchange::ExchangeError;
+use tidemark_transport::{Channel, FrameReader, FrameWriter, SendError};
+use tokio::sync::{AcquireError, Semaphore};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// A question that is not answered after this, what it waits for others included, is given up.
@@ -15,6 +16,27 @@ pub const ASKED_MAX: Duration = Duration::from_secs(60);
 const SAID_WITHIN: Duration = Duration::from_secs(10);
 /// So often a client hears that its answer is being made; it waits several times as long.
 const BEING_MADE: Duration = Duration::from_millis(200);
+
+/// Why a client's question was not answered.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    #[error("the question is not said within {} s", SAID_WITHIN.as_secs())]
+    NotSaid,
+    #[error("the answer is not taken within {} s", SAID_WITHIN.as_secs())]
+    NotTaken,
+    #[error("this aggregator stops: {0}")]
+    Stops(#[from] AcquireError),
+    #[error("the task of the answer has ended: {0}")]
+    Task(#[from] JoinError),
+}
+
+impl From<SendError> for Unanswered {
+    fn from(error: SendError) -> Unanswered {
+        ExchangeError::from(error).into()
+    }
+}
 
 /// Serves one channel, once there is room for it.
 pub async fn serve<Q, A, F>(channel: Channel, room: Arc<Semaphore>, answer: impl FnOnce(Q) -> F + Send + 'static)
@@ -58,7 +80,7 @@ async fn serve_one<Q, A, F>(
     channel: Channel,
     room: Arc<Semaphore>,
     answer: impl FnOnce(Q) -> F + Send + 'static,
-) -> Result<(), String>
+) -> Result<(), Unanswered>
 where
     Q: Framed + Send,
     A: Framed,
@@ -66,45 +88,46 @@ where
 {
     let Channel { reader, mut writer } = channel;
     let answering = async move {
-        let permit = room.acquire_owned().await.map_err(|error| error.to_string())?;
-        let question = timeout(SAID_WITHIN, asked(reader)).await.map_err(|_| "it is not said in time")??;
+        let permit = room.acquire_owned().await?;
+        let question = timeout(SAID_WITHIN, asked(reader)).await.map_err(|_| Unanswered::NotSaid)??;
         Ok((permit, frames(&answer(question).await)))
     };
     let (_permit, frames) = heard_of(answering, &mut writer).await?;
-    timeout(SAID_WITHIN, write(&mut writer, frames)).await.map_err(|_| "the answer is not taken in time")?
+    timeout(SAID_WITHIN, write(&mut writer, frames)).await.map_err(|_| Unanswered::NotTaken)??;
+    Ok(())
 }
 
 /// The answer, made in a task of its own that ends with this one: reading many counters takes its time. Meanwhile the client gets signs of
 /// life.
 async fn heard_of<T: Send + 'static>(
-    making: impl Future<Output = Result<T, String>> + Send + 'static,
+    making: impl Future<Output = Result<T, Unanswered>> + Send + 'static,
     writer: &mut FrameWriter,
-) -> Result<T, String> {
+) -> Result<T, Unanswered> {
     let mut task = JoinSet::new();
     task.spawn(making);
     let mut heard = interval(BEING_MADE);
     heard.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some(made) = task.join_next() => return made.map_err(|error| error.to_string())?,
-            _ = heard.tick() => writer.send(&[]).await.map_err(|error| error.to_string())?,
+            Some(made) = task.join_next() => return made?,
+            _ = heard.tick() => writer.send(&[]).await?,
         }
     }
 }
 
-async fn asked<Q: Framed>(mut reader: FrameReader) -> Result<Q, String> {
+async fn asked<Q: Framed>(mut reader: FrameReader) -> Result<Q, ExchangeError> {
     let mut frames = Frames::new();
-    while let Some(frame) = reader.next().await.map_err(|error| error.to_string())? {
-        frames.take(&frame).map_err(|error| error.to_string())?;
+    while let Some(frame) = reader.next().await? {
+        frames.take(&frame).map_err(ExchangeError::malformed)?;
     }
-    frames.message().map_err(|error| error.to_string())
+    frames.message().map_err(ExchangeError::malformed)
 }
 
-async fn write(writer: &mut FrameWriter, frames: Vec<Vec<u8>>) -> Result<(), String> {
+async fn write(writer: &mut FrameWriter, frames: Vec<Vec<u8>>) -> Result<(), SendError> {
     for frame in frames {
-        writer.feed_bytes(frame.into()).await.map_err(|error| error.to_string())?;
+        writer.feed_bytes(frame.into()).await?;
     }
-    writer.finish().await.map_err(|error| error.to_string())
+    writer.finish().await
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidemark_proto::ids::DcId;
 use tidemark_proto::wire::channel;
 use tidemark_transport::Channel;
+use tidemark_transport::exchange::{ExchangeError, next_message, send_only};
 use tokio::sync::Semaphore;
 
 /// Bytes of a question or of its answer. More: the call is refused.
@@ -25,6 +26,15 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 pub trait PeerService: Send + Sync {
     /// The answer, or `None` to refuse.
     fn on_call(&self, from: DcId, question: Bytes) -> Pin<Box<dyn Future<Output = Option<Bytes>> + Send + '_>>;
+}
+
+/// Why another data centre's call was not answered.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    #[error("refused")]
+    Refused,
 }
 
 /// Why a call has no answer. It may have been carried out.
@@ -72,13 +82,13 @@ impl Calls {
         }
     }
 
-    async fn answer(&self, from: DcId, channel: Channel) -> Result<(), String> {
+    async fn answer(&self, from: DcId, channel: Channel) -> Result<(), AnswerError> {
         let Channel { mut reader, mut writer } = channel;
         reader.set_frame_bytes_max(CALL_BYTES_MAX);
-        let question = reader.next().await.map_err(|error| error.to_string())?.ok_or("nothing was asked")?;
-        let answer = self.service.on_call(from, question).await.ok_or("refused")?;
-        writer.feed_bytes(answer).await.map_err(|error| error.to_string())?;
-        writer.finish().await.map_err(|error| error.to_string())
+        let question = next_message(&mut reader).await?;
+        let answer = self.service.on_call(from, question).await.ok_or(AnswerError::Refused)?;
+        send_only(&mut writer, answer).await.map_err(ExchangeError::from)?;
+        Ok(())
     }
 }
 

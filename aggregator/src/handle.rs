@@ -12,7 +12,9 @@ mod waits;
 
 pub use audit::{AUDIT_PATIENCE, AUDITS_MAX, AuditError, CounterAudit, FRESH_PATIENCE, FRESH_READS_MAX, FreshError};
 pub use edges::{ClientNames, ClientNamesError, EDGES_ASKED_MAX, GraphClients};
-pub use health::{Check, CheckState, FEED_PATIENCE, Health, LEARN_PATIENCE, LedgerStanding};
+pub use health::{
+    BarrierError, CatchUpError, Check, CheckState, FEED_PATIENCE, Health, LEARN_PATIENCE, LedgerStanding, NotReady,
+};
 pub use image::{IMAGES_MAX, Image, ImageError};
 
 use crate::calls::{CallError, Calling, Calls, PeerService};
@@ -425,17 +427,17 @@ impl Aggregator {
 
     /// Waits until this replica has applied everything that was committed before the call, anywhere, and says what the last command of it was. Only the ledger's leader
     /// can say what that is; elsewhere the error names it.
-    pub async fn read_barrier(&self) -> Result<LogIndex, String> {
+    pub async fn read_barrier(&self) -> Result<LogIndex, BarrierError> {
         let raft = &self.inner.raft;
         let index = raft.read_index().await.map_err(|error| match raft.leader().and_then(Cluster::of_member) {
             Some(leader) if leader != self.inner.own => {
-                format!("strong reads are served in {}", self.inner.cluster.aggregator_name(leader))
+                BarrierError::Elsewhere { aggregator: self.inner.cluster.aggregator_name(leader) }
             }
-            _ => error.to_string(),
+            _ => BarrierError::Ledger(error),
         })?;
         let applied = raft.metrics().until(|metrics| metrics.applied >= Some(index)).await;
         // The last command by then: other entries change nothing, and no replica counts them.
-        applied.map(|_| self.inner.ledger.lock().applied()).ok_or_else(|| "the ledger has stopped".to_owned())
+        applied.map(|_| self.inner.ledger.lock().applied()).ok_or(BarrierError::Stopped)
     }
 
     /// Runs `look` on the applied ledger state.
@@ -814,17 +816,17 @@ impl Aggregator {
     }
 
     /// Whether reads and definitions work here, and if not, why.
-    pub fn ready(&self) -> Result<(), String> {
+    pub fn ready(&self) -> Result<(), NotReady> {
         let ledger = self.inner.ledger.lock();
         if ledger.is_forgotten(self.inner.own.dc) {
-            return Err("this data centre was given up with `tidemark dc forget`".into());
+            return Err(NotReady::Forgotten);
         }
         if let Some(reason) = self.inner.mesh.refused() {
-            return Err(format!("another aggregator says: {reason}"));
+            return Err(NotReady::RefusedByAnother { reason });
         }
         match (self.raft().leader, self.inner.core.lock().view().is_registered(&ledger)) {
-            (_, false) => Err("this view is not registered in the ledger yet".into()),
-            (None, true) => Err("the ledger has no leader".into()),
+            (_, false) => Err(NotReady::ViewNotRegistered),
+            (None, true) => Err(NotReady::NoLeader),
             (Some(_), true) => Ok(()),
         }
     }

@@ -19,12 +19,13 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::MESSAGE_BYTES_MAX;
 use tidemark_proto::msg::Reading;
 use tidemark_proto::query::{
-    Basis, Gathered, Inquiry, QueryError, SHARD_ASK_COUNTERS_MAX, ShardAnswer, ShardAsk, gather, readings,
+    Basis, GatherError, Gathered, Inquiry, QueryError, SHARD_ASK_COUNTERS_MAX, ShardAnswer, ShardAsk, gather, readings,
 };
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::Time;
 use tidemark_proto::view::View;
 use tidemark_proto::wire::{self, channel};
+use tidemark_transport::exchange::{ExchangeError, next_message, send_only};
 use tidemark_transport::{Channel, Clock, Connection};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
@@ -74,14 +75,30 @@ pub enum GatheringError {
     Query(#[from] QueryError),
 }
 
+/// Why the process around an aggregator says nothing about a counter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AboutError {
+    #[error("it stops")]
+    Stops,
+    #[error("{reason}")]
+    Failed { reason: String },
+}
+
+impl AboutError {
+    /// The fault, in the words of that process.
+    pub fn failed(error: impl ToString) -> AboutError {
+        AboutError::Failed { reason: error.to_string() }
+    }
+}
+
 /// Answers that only the process around an aggregator can give.
 pub trait HeldService: Send + Sync {
-    /// Says something of a counter in its own words; an error is for people.
+    /// Says something of a counter in its own words.
     fn about<'a>(
         &'a self,
         what: About,
         counter: &'a CounterName,
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, AboutError>> + Send + 'a>>;
 }
 
 /// One aggregator among those of its data centre.
@@ -188,18 +205,17 @@ impl Held {
         }
     }
 
-    async fn answer_one(&self, channel: Channel) -> Result<(), String> {
+    async fn answer_one(&self, channel: Channel) -> Result<(), ExchangeError> {
         let Channel { mut reader, mut writer } = channel;
-        let question = reader.next().await.map_err(|error| error.to_string())?.ok_or("nothing was asked")?;
-        let question: Question = wire::decode(&question).map_err(|error| error.to_string())?;
+        let question = next_message(&mut reader).await?;
+        let question: Question = wire::decode(&question).map_err(ExchangeError::malformed)?;
         let Reply { start, stands, answer } = self.reply(question).await;
         let mut reply = wire::encode(&Reply { start, stands, answer });
         if reply.len() > MESSAGE_BYTES_MAX {
             let refused = Answer::Refused(format!("an answer of {} bytes: ask for less", reply.len()));
             reply = wire::encode(&Reply { start, stands: None, answer: refused });
         }
-        writer.feed_bytes(reply.into()).await.map_err(|error| error.to_string())?;
-        writer.finish().await.map_err(|error| error.to_string())
+        Ok(send_only(&mut writer, reply.into()).await?)
     }
 
     async fn reply(&self, question: Question) -> Reply {
@@ -231,7 +247,7 @@ impl Held {
                 if !self.still_holds(&shards) {
                     return Reply { stands: None, answer: Answer::Held(ShardAnswer::NotHeld), ..reply };
                 }
-                Reply { answer: said.map_or_else(Answer::Refused, Answer::About), ..reply }
+                Reply { answer: said.map_or_else(|error| Answer::Refused(error.to_string()), Answer::About), ..reply }
             }
         }
     }
@@ -370,32 +386,31 @@ impl Held {
         terms: Terms,
         mut dialogue: D,
     ) -> Result<D, AskError> {
-        let in_vain = |reason: &str| AskError::InVain(reason.to_owned());
         while let Some(question) = dialogue.next() {
-            let connection = mesh.connection(holder).ok_or_else(|| in_vain("it is not connected"))?;
+            let connection = mesh.connection(holder).ok_or(InVain::NotConnected)?;
             let asked = timeout(terms.within, ask_on(&connection, &question)).await;
-            let reply = asked.map_err(|_| in_vain("it does not answer in time"))?.map_err(AskError::InVain)?;
+            let reply = asked.map_err(|_| InVain::Late { within: terms.within })?.map_err(InVain::from)?;
             let Reply { start, stands, answer } = reply;
             if let Answer::Refused(reason) = answer {
                 return Err(AskError::Refused(reason));
             }
             let is_about_these = |stands: &Stands| self.is_about(stands, shards);
-            let stands =
-                stands.filter(is_about_these).ok_or_else(|| AskError::InVain(format!("it says {answer:?}")))?;
+            let says = || InVain::Says { answer: format!("{answer:?}") };
+            let stands = stands.filter(is_about_these).ok_or_else(says)?;
             // An aggregator that was set aside does not know of later arming.
             if self.inner.ledger.lock().view_start(holder) != Some(start) {
-                return Err(in_vain("the ledger, as applied here, does not know of its start"));
+                return Err(InVain::UnknownStart.into());
             }
             if stands.of_all.ledger < terms.not_before {
-                return Err(in_vain("its ledger is behind the request"));
+                return Err(InVain::LedgerBehind { applied: stands.of_all.ledger, wanted: terms.not_before }.into());
             }
             dialogue.stands(&stands);
             match self.asking().take(self.now(), (holder, start), stands) {
-                Taken::StandsBehind => return Err(in_vain("it lacks values that were shown here")),
+                Taken::StandsBehind => return Err(InVain::ValuesBehind.into()),
                 Taken::ShownHere if terms.of_values => return Err(AskError::ShownHere),
                 Taken::ShownHere | Taken::Yes => {}
             }
-            dialogue.take(answer).map_err(AskError::InVain)?;
+            dialogue.take(answer).map_err(InVain::from)?;
         }
         Ok(dialogue)
     }
@@ -426,7 +441,7 @@ pub(crate) trait Dialogue {
     fn next(&self) -> Option<Question>;
 
     /// Error: it is no answer to that question.
-    fn take(&mut self, answer: Answer) -> Result<(), String>;
+    fn take(&mut self, answer: Answer) -> Result<(), NoAnswer>;
 
     /// How the view that answers stands; said before the answer is taken.
     fn stands(&mut self, _stands: &Stands) {}
@@ -453,14 +468,52 @@ impl Terms {
         Terms { patience: LOOK_PATIENCE, within: LOOK_PATIENCE, not_before: LogIndex(0), of_values: false };
 }
 
+/// Why an answer is none to the question.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    #[error("no {wanted}, but {answer}")]
+    Other { wanted: &'static str, answer: String },
+    #[error("{told} readings of {asked} counters")]
+    Readings { told: usize, asked: usize },
+    #[error(transparent)]
+    Counts(#[from] GatherError),
+}
+
+/// Why a holder was asked in vain.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InVain {
+    #[error("it is not connected")]
+    NotConnected,
+    #[error("it does not answer within {within:?}")]
+    Late { within: Duration },
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    #[error("it says {answer}")]
+    Says { answer: String },
+    #[error("the ledger, as applied here, does not know of its start")]
+    UnknownStart,
+    #[error("its ledger is applied up to entry {}: the request needs entry {}", applied.0, wanted.0)]
+    LedgerBehind { applied: LogIndex, wanted: LogIndex },
+    #[error("it lacks values that were shown here")]
+    ValuesBehind,
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+}
+
 /// Why one holder said nothing that can be used.
 pub(crate) enum AskError {
     /// Another one may say it, or it itself later.
-    InVain(String),
+    InVain(InVain),
     /// No holder will answer.
     Refused(String),
     /// It is to be looked up here.
     ShownHere,
+}
+
+impl From<InVain> for AskError {
+    fn from(why: InVain) -> AskError {
+        AskError::InVain(why)
+    }
 }
 
 /// Own counts of counters, in their order.
@@ -501,7 +554,7 @@ impl Dialogue for Placed {
         self.1.next()
     }
 
-    fn take(&mut self, answer: Answer) -> Result<(), String> {
+    fn take(&mut self, answer: Answer) -> Result<(), NoAnswer> {
         self.1.take(answer)
     }
 }
@@ -513,13 +566,13 @@ impl Dialogue for AskReadings {
         (!next.is_empty()).then_some(Question::Held(ShardAsk::Readings { counters: next }))
     }
 
-    fn take(&mut self, answer: Answer) -> Result<(), String> {
+    fn take(&mut self, answer: Answer) -> Result<(), NoAnswer> {
         let Answer::Held(ShardAnswer::Readings(values)) = answer else {
-            return Err(format!("no readings, but {answer:?}"));
+            return Err(NoAnswer::Other { wanted: "readings", answer: format!("{answer:?}") });
         };
         let asked = (self.counters.len() - self.readings.len()).min(SHARD_ASK_COUNTERS_MAX);
         if values.values.len() != asked {
-            return Err(format!("{} readings of {asked} counters", values.values.len()));
+            return Err(NoAnswer::Readings { told: values.values.len(), asked });
         }
         self.readings.extend(values.readings());
         Ok(())
@@ -548,12 +601,12 @@ impl Dialogue for AskCounts {
         self.stands.get_or_insert_with(|| stands.clone());
     }
 
-    fn take(&mut self, answer: Answer) -> Result<(), String> {
+    fn take(&mut self, answer: Answer) -> Result<(), NoAnswer> {
         let Answer::Held(ShardAnswer::Counts(counts)) = answer else {
-            return Err(format!("no counts, but {answer:?}"));
+            return Err(NoAnswer::Other { wanted: "counts", answer: format!("{answer:?}") });
         };
         self.answers += 1;
-        self.inquiry.take(counts).map_err(|error| error.to_string())
+        Ok(self.inquiry.take(counts)?)
     }
 }
 
@@ -583,17 +636,15 @@ impl Dialogue for AskOnce {
         self.answer.is_none().then(|| self.question.clone())
     }
 
-    fn take(&mut self, answer: Answer) -> Result<(), String> {
+    fn take(&mut self, answer: Answer) -> Result<(), NoAnswer> {
         self.answer = Some(answer);
         Ok(())
     }
 }
 
-async fn ask_on(connection: &Connection, question: &Question) -> Result<Reply, String> {
-    let channel = connection.open_channel(channel::HELD).await.map_err(|error| error.to_string())?;
-    let Channel { mut reader, mut writer } = channel;
-    writer.feed_bytes(wire::encode(question).into()).await.map_err(|error| error.to_string())?;
-    writer.finish().await.map_err(|error| error.to_string())?;
-    let reply = reader.next().await.map_err(|error| error.to_string())?.ok_or("it refused the question")?;
-    wire::decode(&reply).map_err(|error| error.to_string())
+async fn ask_on(connection: &Connection, question: &Question) -> Result<Reply, ExchangeError> {
+    let Channel { mut reader, mut writer } = connection.open_channel(channel::HELD).await?;
+    send_only(&mut writer, wire::encode(question).into()).await?;
+    let reply = next_message(&mut reader).await?;
+    wire::decode(&reply).map_err(ExchangeError::malformed)
 }

@@ -81,14 +81,23 @@ impl App for LedgerApp {
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
         let ledger = read_ledger(snapshot);
-        let ledger = ledger.map_err(RestoreError)?;
+        let ledger = ledger.map_err(|error| RestoreError(error.to_string()))?;
         self.0.lock().replace(ledger);
         Ok(())
     }
 }
 
+/// Why a state of the ledger is not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerStateError {
+    #[error(transparent)]
+    Malformed(#[from] postcard::Error),
+    #[error("{bytes} bytes of it are not understood: a later version wrote it; upgrade this process")]
+    Later { bytes: usize },
+}
+
 /// Reads a state of the ledger, of this program or an earlier one.
-pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
+pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, LedgerStateError> {
     let with = |missing| move |_| read(&[snapshot, missing].concat());
     let ledger = read(snapshot)
         .or_else(with(NO_RESET_NUMBERS))
@@ -109,13 +118,10 @@ pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
 }
 
 /// Reads a snapshot; a snapshot of a later program, with unknown content, is refused.
-fn read(snapshot: &[u8]) -> Result<Ledger, String> {
-    match postcard::take_from_bytes::<Ledger>(snapshot).map_err(|error| error.to_string())? {
+fn read(snapshot: &[u8]) -> Result<Ledger, LedgerStateError> {
+    match postcard::take_from_bytes::<Ledger>(snapshot)? {
         (ledger, []) => Ok(ledger),
-        (_, rest) => Err(format!(
-            "{} bytes of it are not understood: a later version wrote it; upgrade this process",
-            rest.len()
-        )),
+        (_, rest) => Err(LedgerStateError::Later { bytes: rest.len() }),
     }
 }
 

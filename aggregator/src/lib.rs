@@ -36,13 +36,13 @@ pub use cluster::{Cluster, ClusterError, DataCentre, with_era};
 pub use directory::NEW_FILE;
 pub use events::{AwardEvent, LiveEvent};
 pub use handle::{
-    AUDIT_PATIENCE, AUDITS_MAX, Aggregator, AggregatorOptions, AuditError, Check, CheckState, ClientNames,
-    ClientNamesError, CounterAudit, EDGES_ASKED_MAX, FEED_PATIENCE, FRESH_PATIENCE, FRESH_READS_MAX, ForgetError,
-    FreshError, GraphClients, GroupStanding, Health, IMAGES_MAX, Image, ImageError, LEARN_PATIENCE, LEDGER_FILE,
-    LedgerStanding, MilestoneState, StartError, WeakAggregator,
+    AUDIT_PATIENCE, AUDITS_MAX, Aggregator, AggregatorOptions, AuditError, BarrierError, CatchUpError, Check,
+    CheckState, ClientNames, ClientNamesError, CounterAudit, EDGES_ASKED_MAX, FEED_PATIENCE, FRESH_PATIENCE,
+    FRESH_READS_MAX, ForgetError, FreshError, GraphClients, GroupStanding, Health, IMAGES_MAX, Image, ImageError,
+    LEARN_PATIENCE, LEDGER_FILE, LedgerStanding, MilestoneState, NotReady, StartError, WeakAggregator,
 };
-pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService, QUERIES_MAX, Together};
-pub use ledger::read_ledger;
+pub use held::{ANSWERS_MAX, AboutError, GatheringError, HELD_PATIENCE, HeldError, HeldService, QUERIES_MAX, Together};
+pub use ledger::{LedgerStateError, read_ledger};
 pub use shown::{LEDGER_PATIENCE, LEDGER_POLL, shown};
-pub use storage::{ViewRows, ViewStoreError, found as found_view};
+pub use storage::{KeptError, ViewRows, ViewStoreError, found as found_view};
 pub use voters::{MemberStanding, VOTER_LAG_ENTRIES_MAX, VOTERS_MAX, VoterChange, VoterError};

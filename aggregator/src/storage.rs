@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -56,9 +56,9 @@ pub enum ViewStoreError {
     #[error(transparent)]
     Submit(#[from] SubmitError),
     #[error("the number of this start could not be written: {0}")]
-    Start(String),
+    Start(KeptError),
     #[error("the list of the slots here could not be written: {0}")]
-    Kept(String),
+    Kept(KeptError),
     #[error("the list of the slots here cannot be read: {0}")]
     Map(postcard::Error),
     #[error("{file} is of a slot that is not here any more, and could not be deleted: {source}")]
@@ -73,6 +73,15 @@ pub enum ViewStoreError {
          follow from that number. Change it back, or take a backup and restore it with the new layout"
     )]
     Split { disk: String, asked: String },
+}
+
+/// Why the kept rows of the first file are not written.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    #[error(transparent)]
+    Persist(#[from] PersistError),
+    #[error("the log of the first file has ended: {0}")]
+    Ended(#[from] RecvError),
 }
 
 /// Bytes of rows that one transaction of a new file takes.
@@ -262,7 +271,7 @@ pub struct ViewStore {
     changed: Arc<Notify>,
     listeners: Listeners,
     /// Says when rows are written that are kept in the first file.
-    kept: Mutex<Receiver<Result<(), String>>>,
+    kept: Mutex<Receiver<Result<(), PersistError>>>,
     /// Files of shards that are not here any more, while they are being deleted.
     leaving: BTreeMap<ShardId, thread::JoinHandle<()>>,
 }
@@ -324,7 +333,7 @@ struct Listeners {
     changed: Arc<Notify>,
     fail: Arc<watch::Sender<Option<String>>>,
     /// The result of writing the kept rows of the first file.
-    kept: SyncSender<Result<(), String>>,
+    kept: SyncSender<Result<(), PersistError>>,
 }
 
 impl Listeners {
@@ -337,7 +346,7 @@ impl Listeners {
             LogEvent::Kept => drop(self.kept.try_send(Ok(()))),
             LogEvent::Durable { .. } => {}
             LogEvent::Failed(error) => {
-                drop(self.kept.try_send(Err(error.to_string())));
+                drop(self.kept.try_send(Err(error.clone())));
                 drop(self.fail.send_replace(Some(error.to_string())));
             }
         }
@@ -392,9 +401,9 @@ impl ViewStore {
         Ok(Opened { store, epoch, map })
     }
 
-    fn wait_kept(&self) -> Result<(), String> {
+    fn wait_kept(&self) -> Result<(), KeptError> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.recv().unwrap_or_else(|gone| Err(gone.to_string()))
+        Ok(kept.recv()??)
     }
 
     /// Deletes files of shards that are not here: a crash came between the map that says so and their deletion. To be called when it is known

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tidemark_aggregator::{
-    Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, LEDGER_PATIENCE, MemberStanding,
+    Aggregator, CatchUpError, Cluster, GroupStanding, IMAGES_MAX, ImageError, LEDGER_PATIENCE, MemberStanding,
     MilestoneState as State, VoterChange, shown,
 };
 use tidemark_client::{Builder as ClientBuilder, Client, ConnectError, HitError, HitOutcome};
@@ -86,7 +86,7 @@ pub struct LocalBackend {
     lives: Lives,
     series: Series,
     /// How far the ledger's log is applied here.
-    catching_up: SharedQuestion<Result<(), String>>,
+    catching_up: SharedQuestion<Result<(), CatchUpError>>,
     /// Namespaces that the ledger must know before the process is ready.
     namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
@@ -371,7 +371,7 @@ impl Backend for LocalBackend {
     }
 
     fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure> {
-        self.aggregator.ready().map_err(Failure::NotServing)?;
+        self.aggregator.ready()?;
         Ok(self.aggregator.with_ledger(|ledger| {
             let goes_down: BTreeSet<&str> = ledger.updown().collect();
             let body = |name: &str| NamespaceBody {
@@ -544,7 +544,7 @@ impl Backend for LocalBackend {
 
     async fn catch_up_with_ledger(&self) -> Result<(), Failure> {
         let caught_up = self.catching_up.ask(|| self.aggregator.catch_up_with_ledger()).await;
-        caught_up.map_err(Failure::NotServing)
+        Ok(caught_up?)
     }
 
     async fn news_of(&self, session: SessionId, after: AwardPosition, limit: usize) -> Result<Vec<News>, Failure> {
@@ -696,7 +696,7 @@ impl Backend for LocalBackend {
             cluster: cluster.name.clone(),
             dc: cluster.name_of(self.aggregator.dc()).map(str::to_owned),
             ready: self.ready().is_ok(),
-            reason: self.ready().err(),
+            reason: self.ready().err().map(|unready| unready.to_string()),
             checks: self.health(),
             groups,
             silent_groups: silent.collect(),

@@ -203,7 +203,7 @@ impl Hops {
         if self.unknown_namespace(hop).is_none() {
             return Ok(());
         }
-        self.aggregator.catch_up_with_ledger().await.map_err(Failure::NotServing)?;
+        self.aggregator.catch_up_with_ledger().await?;
         let unknown = self.unknown_namespace(hop);
         unknown.map_or(Ok(()), |namespace| Err(BatchError::UnknownNamespace(namespace).into()))
     }
@@ -255,6 +255,19 @@ impl Hops {
     }
 }
 
+/// Why an origin does not say whether a hop was counted.
+#[derive(Debug, thiserror::Error)]
+enum FenceError {
+    #[error(transparent)]
+    Hop(#[from] HopRefusal),
+    #[error("the hop is from {origin} to {home}")]
+    OtherWay { origin: String, home: String },
+    #[error(transparent)]
+    Owner(#[from] Failure),
+    #[error(transparent)]
+    Group(#[from] NamedError),
+}
+
 /// The origin's side: answers homes.
 struct Origin {
     cluster: Cluster,
@@ -264,13 +277,13 @@ struct Origin {
 }
 
 impl Origin {
-    async fn fence(&self, from: DcId, token: &str) -> Result<bool, String> {
-        let hop = Hop::verify_late(&self.keys, token).map_err(|refused| refused.to_string())?;
+    async fn fence(&self, from: DcId, token: &str) -> Result<bool, FenceError> {
+        let hop = Hop::verify_late(&self.keys, token)?;
         if hop.origin != self.own || self.cluster.name_of(from) != Some(hop.home.as_str()) || hop.home == self.own {
-            return Err(format!("the hop is from {} to {}", hop.origin, hop.home));
+            return Err(FenceError::OtherWay { origin: hop.origin, home: hop.home });
         }
-        let owner = self.ids.reach(&hop.id().digest, Some(&self.own)).map_err(|error| error.to_string())?;
-        owner.client.fence_named(hop.id(), FENCE_PATIENCE).await.map_err(|error| error.to_string())
+        let owner = self.ids.reach(&hop.id().digest, Some(&self.own))?;
+        Ok(owner.client.fence_named(hop.id(), FENCE_PATIENCE).await?)
     }
 }
 
@@ -280,7 +293,7 @@ impl PeerService for Origin {
             let PeerQuestion::FenceHop { token } = wire::decode(&question).ok()?;
             let answer = match self.fence(from, &token).await {
                 Ok(counted) => PeerAnswer::Fenced { counted },
-                Err(reason) => PeerAnswer::Unknown { reason },
+                Err(error) => PeerAnswer::Unknown { reason: error.to_string() },
             };
             Some(wire::encode(&answer).into())
         })

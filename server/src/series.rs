@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use tidemark_aggregator::{Aggregator, GatheringError, HeldError, HeldService, LEDGER_PATIENCE, WeakAggregator, shown};
+use tidemark_aggregator::{
+    AboutError, Aggregator, GatheringError, HeldError, HeldService, LEDGER_PATIENCE, WeakAggregator, shown,
+};
 use tidemark_proto::aggregator::{AggregatorCore, Missing, Splitting};
 use tidemark_proto::asking::About;
 use tidemark_proto::ids::{AggregatorId, CounterName};
@@ -400,17 +402,17 @@ impl ToOthers {
         ToOthers { aggregator: aggregator.downgrade(), places }
     }
 
-    async fn said(&self, what: About, counter: &CounterName) -> Result<Vec<u8>, String> {
-        let aggregator = self.aggregator.upgrade().ok_or("it stops")?;
+    async fn said(&self, what: About, counter: &CounterName) -> Result<Vec<u8>, AboutError> {
+        let aggregator = self.aggregator.upgrade().ok_or(AboutError::Stops)?;
         let said = match what {
             About::DataCentres => serde_json::to_vec(&standing::of_all(&aggregator, counter, &self.places)),
             About::Unheard => serde_json::to_vec(&aggregator.unheard(counter)),
             About::Audit { with_rows } => {
                 let audited = audit::audit(&aggregator, counter, with_rows).await;
-                serde_json::to_vec(&audited.map_err(|failure| failure.to_string())?)
+                serde_json::to_vec(&audited.map_err(AboutError::failed)?)
             }
         };
-        said.map_err(|error| error.to_string())
+        said.map_err(AboutError::failed)
     }
 }
 
@@ -419,7 +421,7 @@ impl HeldService for ToOthers {
         &'a self,
         what: About,
         counter: &'a CounterName,
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, AboutError>> + Send + 'a>> {
         Box::pin(self.said(what, counter))
     }
 }

@@ -126,7 +126,7 @@ impl Aggregator {
             return Ok(self.made(made, true, &[]));
         }
         if shown(WITHOUT_LEADER, || self.ready().ok()).await.is_none() {
-            self.ready().map_err(EdgesRefusal::NotServing)?;
+            self.ready().map_err(|reason| EdgesRefusal::NotServing(reason.to_string()))?;
         }
         let counted = self.counted_elsewhere(asked).await?;
         let deadline = Instant::now() + LEDGER_PATIENCE;

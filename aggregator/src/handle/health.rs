@@ -8,6 +8,7 @@ use super::Aggregator;
 use crate::catch_up::{Caught, Progress};
 use crate::cluster::Cluster;
 use std::time::Duration;
+use tidemark_consensus::raft::ReadError;
 use tidemark_proto::ids::{AggregatorId, Birth, GroupId};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
@@ -24,6 +25,41 @@ const ASK_PATIENCE: Duration = Duration::from_secs(2);
 const SETTLE_INTERVAL: Duration = Duration::from_millis(500);
 /// Between two questions.
 const ASK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Why reads and definitions do not work at an aggregator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    #[error("this data centre was given up with `tidemark dc forget`")]
+    Forgotten,
+    #[error("another aggregator says: {reason}")]
+    RefusedByAnother { reason: String },
+    #[error("this view is not registered in the ledger yet")]
+    ViewNotRegistered,
+    #[error("the ledger has no leader")]
+    NoLeader,
+}
+
+/// Why a strong read is not served at an aggregator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BarrierError {
+    #[error("strong reads are served in {aggregator}")]
+    Elsewhere { aggregator: String },
+    #[error(transparent)]
+    Ledger(ReadError),
+    #[error("the ledger has stopped")]
+    Stopped,
+}
+
+/// Why an aggregator has not caught up with the ledger's log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CatchUpError {
+    #[error("the leader does not answer within {} s", ASK_PATIENCE.as_secs())]
+    NoAnswer,
+    #[error(transparent)]
+    Ledger(#[from] ReadError),
+    #[error("the ledger's log is committed up to {upto}, and not applied so far here yet")]
+    Behind { upto: u64 },
+}
 
 /// How one part of a process works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,9 +178,9 @@ async fn settle(aggregator: &Aggregator) {
 }
 
 /// Up to where the ledger's log is committed, as its leader says.
-async fn ask(aggregator: &Aggregator) -> Result<u64, String> {
+async fn ask(aggregator: &Aggregator) -> Result<u64, CatchUpError> {
     let asked = timeout(ASK_PATIENCE, aggregator.raft_node().committed_index()).await;
-    asked.map_err(|_| "the leader does not answer".to_owned())?.map_err(|error| error.to_string())
+    Ok(asked.map_err(|_| CatchUpError::NoAnswer)??)
 }
 
 /// Whether the log is applied here up to this entry soon.
@@ -169,10 +205,9 @@ impl Aggregator {
     ///
     /// # Errors
     /// No leader answers in time, or it is not applied in time.
-    pub async fn catch_up_with_ledger(&self) -> Result<(), String> {
+    pub async fn catch_up_with_ledger(&self) -> Result<(), CatchUpError> {
         let upto = ask(self).await?;
-        let late = || format!("the ledger's log is committed up to {upto}, and not applied so far here yet");
-        if applies(self, upto).await { Ok(()) } else { Err(late()) }
+        if applies(self, upto).await { Ok(()) } else { Err(CatchUpError::Behind { upto }) }
     }
 
     /// Groups of this data centre that may count, and whether each is connected.
@@ -200,10 +235,10 @@ impl Aggregator {
 
     fn ledger_health(&self) -> Check {
         if self.with_ledger(|ledger| ledger.is_forgotten(self.dc())) {
-            return Check::fails("this data centre was given up with `tidemark dc forget`");
+            return Check::fails(NotReady::Forgotten.to_string());
         }
         if let Some(reason) = self.mesh().refused() {
-            return Check::fails(format!("another aggregator says: {reason}"));
+            return Check::fails(NotReady::RefusedByAnother { reason }.to_string());
         }
         let LedgerStanding { leader, last_leader, voters, voters_reached } = self.ledger_standing();
         let name = |id: AggregatorId| self.cluster().aggregator_name(id);
@@ -225,7 +260,7 @@ impl Aggregator {
     fn reads_health(&self) -> Check {
         let ledger = self.catching_up().lock().ledger;
         if !self.with_ledger(|ledger| self.with_core(|core| core.view().is_registered(ledger))) {
-            return Check::fails("this view is not registered in the ledger yet");
+            return Check::fails(NotReady::ViewNotRegistered.to_string());
         }
         match ledger {
             Caught::Asking => Check::fails("it is not known yet how far the ledger's log is"),

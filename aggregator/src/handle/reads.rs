@@ -4,8 +4,10 @@
 
 use super::Aggregator;
 use super::edges;
+use super::health::BarrierError;
 use super::queries;
 use super::waits;
+use crate::held::HeldError;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -16,7 +18,8 @@ use tidemark_proto::read::{
     READ_COUNTERS_MAX, READ_NUMBERS_MAX, ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues,
 };
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Connection, FrameReader, FrameWriter};
+use tidemark_transport::exchange::ExchangeError;
+use tidemark_transport::{Channel, Connection, FrameReader, FrameWriter, SendError};
 
 /// Counters of requests of one channel that wait for others, or for the ledger, while further ones are answered. With as many no more are
 /// read.
@@ -64,7 +67,7 @@ async fn serve_channel(channel: Channel, aggregator: Aggregator) {
             },
         };
         let written = match requests {
-            Err(reason) => Err(reason),
+            Err(reason) => Err(reason.into()),
             Ok(requests) => {
                 let (responses, left) = answer(requests, &aggregator).await;
                 waiting += left.iter().map(Request::weight).sum::<usize>();
@@ -84,30 +87,44 @@ fn take(
     reader: &mut FrameReader,
     names: &mut Names,
     aggregator: &Aggregator,
-) -> Result<Vec<Request>, String> {
+) -> Result<Vec<Request>, ExchangeError> {
     let mut next = Some(frame);
     let mut requests = Vec::new();
     let mut counters = 0;
     while let Some(frame) = next {
-        let request: ReadRequest = wire::decode(&frame).map_err(|error| error.to_string())?;
+        let request: ReadRequest = wire::decode(&frame).map_err(ExchangeError::malformed)?;
         counters += request.numbers.len().max(1);
         requests.push(Request::of(request, names, aggregator));
-        next =
-            if counters < READ_COUNTERS_MAX { reader.next_ready().map_err(|error| error.to_string())? } else { None };
+        next = if counters < READ_COUNTERS_MAX { reader.next_ready()? } else { None };
     }
     Ok(requests)
 }
 
+/// Why a channel of reads has ended.
+#[derive(Debug, thiserror::Error)]
+enum ReadsEnd {
+    #[error("the ledger does not know yet that this view has started: ask again")]
+    NotShown,
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    #[error(transparent)]
+    Send(#[from] SendError),
+}
+
 /// Writes with one flush.
-async fn write(responses: Vec<ReadResponse>, writer: &mut FrameWriter, aggregator: &Aggregator) -> Result<(), String> {
+async fn write(
+    responses: Vec<ReadResponse>,
+    writer: &mut FrameWriter,
+    aggregator: &Aggregator,
+) -> Result<(), ReadsEnd> {
     // Readers go on at the other one of the pair.
     if !aggregator.shows() {
-        return Err("the ledger does not know yet that this view has started: ask again".to_owned());
+        return Err(ReadsEnd::NotShown);
     }
     for response in responses {
-        writer.feed_bytes(wire::encode(&response).into()).await.map_err(|error| error.to_string())?;
+        writer.feed_bytes(wire::encode(&response).into()).await?;
     }
-    writer.flush().await.map_err(|error| error.to_string())
+    Ok(writer.flush().await?)
 }
 
 struct Request {
@@ -168,16 +185,31 @@ impl Request {
         let weight = self.weight();
         let read = match self.asked {
             Asked::Answered(result) => return (weight, ReadResponse { id: self.id, result }),
-            Asked::Parts(counters) => aggregator.read_many(&counters).await.map_err(|error| error.to_string()),
+            Asked::Parts(counters) => aggregator.read_many(&counters).await.map_err(Unread::from),
             Asked::Strong(counters) => read_strong(&counters, aggregator).await,
         };
-        (weight, ReadResponse { id: self.id, result: read.map(values).map_err(ReadError::NotServing) })
+        (weight, ReadResponse { id: self.id, result: read.map(values).map_err(Unread::refusal) })
     }
 }
 
-async fn read_strong(counters: &[CounterName], aggregator: &Aggregator) -> Result<Vec<Reading>, String> {
+/// Why counters are not read.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error(transparent)]
+    Barrier(#[from] BarrierError),
+    #[error(transparent)]
+    Held(#[from] HeldError),
+}
+
+impl Unread {
+    fn refusal(self) -> ReadError {
+        ReadError::NotServing(self.to_string())
+    }
+}
+
+async fn read_strong(counters: &[CounterName], aggregator: &Aggregator) -> Result<Vec<Reading>, Unread> {
     let not_before = aggregator.read_barrier().await?;
-    aggregator.read_not_before(counters, not_before).await.map_err(|error| error.to_string())
+    Ok(aggregator.read_not_before(counters, not_before).await?)
 }
 
 /// Counters by the numbers that this channel gave them.

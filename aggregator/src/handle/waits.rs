@@ -9,8 +9,8 @@ use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::wait::{Heard, WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
-use tidemark_proto::wire;
-use tidemark_transport::{Channel, FrameReader, FrameWriter};
+use tidemark_proto::wire::{self, WireError};
+use tidemark_transport::{Channel, FrameReader, FrameWriter, ReceiveError, SendError};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::MissedTickBehavior;
@@ -57,7 +57,20 @@ struct Waits {
     unready: u32,
 }
 
-async fn serve(channel: Channel, aggregator: Aggregator, room: Arc<Semaphore>) -> Result<(), String> {
+/// Why a channel of waits is ended.
+#[derive(Debug, thiserror::Error)]
+enum WaitsEnd {
+    #[error("malformed wait: {0}")]
+    Malformed(#[from] WireError),
+    #[error("the wait {id} is there already")]
+    Twice { id: u64 },
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error(transparent)]
+    Send(#[from] SendError),
+}
+
+async fn serve(channel: Channel, aggregator: Aggregator, room: Arc<Semaphore>) -> Result<(), WaitsEnd> {
     let Channel { mut reader, mut writer } = channel;
     let mut live = aggregator.subscribe();
     let mut look = tokio::time::interval(LOOK_INTERVAL);
@@ -65,7 +78,7 @@ async fn serve(channel: Channel, aggregator: Aggregator, room: Arc<Semaphore>) -
     let mut waits = Waits { aggregator, room, waiting: BTreeMap::new(), unready: 0 };
     loop {
         let answers = tokio::select! {
-            frame = reader.next() => match frame.map_err(|error| error.to_string())? {
+            frame = reader.next() => match frame? {
                 Some(frame) => waits.on_frames(frame, &mut reader)?,
                 None => return Ok(()),
             },
@@ -81,41 +94,41 @@ async fn serve(channel: Channel, aggregator: Aggregator, room: Arc<Semaphore>) -
     }
 }
 
-async fn send(writer: &mut FrameWriter, answers: Vec<WaitAnswer>) -> Result<(), String> {
+async fn send(writer: &mut FrameWriter, answers: Vec<WaitAnswer>) -> Result<(), SendError> {
     if answers.is_empty() {
         return Ok(());
     }
     for answer in &answers {
-        writer.feed_bytes(wire::encode(answer).into()).await.map_err(|error| error.to_string())?;
+        writer.feed_bytes(wire::encode(answer).into()).await?;
     }
-    writer.flush().await.map_err(|error| error.to_string())
+    writer.flush().await
 }
 
 impl Waits {
     /// Takes a request and those that have come behind it.
-    fn on_frames(&mut self, frame: Bytes, reader: &mut FrameReader) -> Result<Vec<WaitAnswer>, String> {
+    fn on_frames(&mut self, frame: Bytes, reader: &mut FrameReader) -> Result<Vec<WaitAnswer>, WaitsEnd> {
         let mut next = Some(frame);
         let mut answers = Vec::new();
         while let Some(frame) = next {
-            match wire::decode(&frame).map_err(|error| error.to_string())? {
+            match wire::decode(&frame)? {
                 WaitRequest::WaitAward { id, counter, at, after } => {
                     answers.push(self.on_wait(id, counter, at, after)?)
                 }
                 WaitRequest::Cancel { id } => drop(self.waiting.remove(&id)),
             }
-            next = reader.next_ready().map_err(|error| error.to_string())?;
+            next = reader.next_ready()?;
         }
         Ok(answers)
     }
 
-    fn on_wait(&mut self, id: u64, counter: CounterName, at: u64, after: Heard) -> Result<WaitAnswer, String> {
+    fn on_wait(&mut self, id: u64, counter: CounterName, at: u64, after: Heard) -> Result<WaitAnswer, WaitsEnd> {
         if self.waiting.contains_key(&id) {
-            return Err(format!("the wait {id} is there already"));
+            return Err(WaitsEnd::Twice { id });
         }
         let (heard, outcome) = self.aggregator.with_ledger(|ledger| judged(ledger, &counter, at, after));
         let refused = |error| WaitOutcome::Refused(error);
         let outcome = match (outcome, self.aggregator.ready()) {
-            (WaitOutcome::Waiting, Err(reason)) => refused(WaitError::NotServing(reason)),
+            (WaitOutcome::Waiting, Err(reason)) => refused(WaitError::NotServing(reason.to_string())),
             (WaitOutcome::Waiting, Ok(())) => match self.room.clone().try_acquire_owned() {
                 Ok(room) => {
                     self.waiting.insert(id, Wait { counter, at, after, _room: room });
@@ -153,7 +166,7 @@ impl Waits {
         if self.unready > LOOKS_WITHOUT_LEDGER_MAX {
             let heard = self.aggregator.with_ledger(heard_by);
             let refused = |id| {
-                let outcome = WaitOutcome::Refused(WaitError::NotServing(reason.clone()));
+                let outcome = WaitOutcome::Refused(WaitError::NotServing(reason.to_string()));
                 WaitAnswer { id, heard, outcome }
             };
             answers.extend(std::mem::take(&mut self.waiting).into_keys().map(refused));

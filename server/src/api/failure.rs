@@ -2,7 +2,7 @@
 
 use super::namespaces::UNKNOWN_NAMESPACE;
 use axum::http::{StatusCode, header};
-use tidemark_aggregator::{ForgetError, FreshError, VoterError};
+use tidemark_aggregator::{CatchUpError, ForgetError, FreshError, NotReady, VoterError};
 use tidemark_client::HitError;
 use tidemark_consensus::raft::{ChangeError, ReadError};
 use tidemark_proto::client::AddError;
@@ -113,6 +113,18 @@ impl Failure {
             }
             Failure::InDoubt(_) => StatusCode::GATEWAY_TIMEOUT,
         }
+    }
+}
+
+impl From<NotReady> for Failure {
+    fn from(why: NotReady) -> Failure {
+        Failure::NotServing(why.to_string())
+    }
+}
+
+impl From<CatchUpError> for Failure {
+    fn from(error: CatchUpError) -> Failure {
+        Failure::NotServing(error.to_string())
     }
 }
 

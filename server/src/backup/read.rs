@@ -7,7 +7,7 @@ use ring::digest::{Context, SHA256};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use tidemark_aggregator::read_ledger;
+use tidemark_aggregator::{LedgerStateError, read_ledger};
 use tidemark_proto::aggregator::{ImageReader, RowError, ViewImage};
 use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
@@ -65,7 +65,9 @@ pub enum ContentError {
     #[error("its shards do not fit one view: {0}")]
     Merge(#[from] MergeError),
     #[error("the ledger's state: {0}")]
-    Ledger(String),
+    Ledger(#[from] LedgerStateError),
+    #[error("the ledger's state: more than {LEDGER_BYTES_MAX} bytes")]
+    LedgerTooLong,
 }
 
 impl Contents {
@@ -93,7 +95,7 @@ impl Contents {
                 }
                 Record::Part(part) => self.part = Some(part),
                 Record::Ledger(piece) if self.ledger.len() + piece.len() > LEDGER_BYTES_MAX => {
-                    return Err(ContentError::Ledger(format!("more than {LEDGER_BYTES_MAX} bytes")));
+                    return Err(ContentError::LedgerTooLong);
                 }
                 Record::Ledger(piece) => self.ledger.extend(piece),
                 Record::Rows(rows) => {
@@ -125,7 +127,7 @@ impl Contents {
         self.records.finish()?;
         self.next_shard()?;
         let (Some(head), Some(view)) = (self.head, self.view) else { return Err(FormatError::CutOff(0).into()) };
-        let ledger = read_ledger(&self.ledger).map_err(ContentError::Ledger)?;
+        let ledger = read_ledger(&self.ledger)?;
         Ok(ImageFile { head, part: self.part, ledger, view })
     }
 }
@@ -155,7 +157,10 @@ impl ImageFile {
             ContentError::Format(source) => ReadError::Format { path: path.clone(), source },
             ContentError::Rows(source) => ReadError::Rows { path: path.clone(), source },
             ContentError::Merge(source) => ReadError::Merge { path: path.clone(), source },
-            ContentError::Ledger(reason) => ReadError::Ledger { path: path.clone(), reason },
+            ContentError::Ledger(error) => ReadError::Ledger { path: path.clone(), reason: error.to_string() },
+            ContentError::LedgerTooLong => {
+                ReadError::Ledger { path: path.clone(), reason: format!("more than {LEDGER_BYTES_MAX} bytes") }
+            }
         };
         let mut file = File::open(&path).map_err(failed)?;
         let mut contents = Contents::new(rand::random());
