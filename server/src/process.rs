@@ -34,6 +34,20 @@ use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 
+/// Why requests should be sent elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", reasons.join("; "))]
+pub struct Unready {
+    /// What everything else may follow from first.
+    pub reasons: Vec<String>,
+}
+
+impl From<Unready> for Failure {
+    fn from(unready: Unready) -> Failure {
+        Failure::NotServing(unready.to_string())
+    }
+}
+
 /// A process that counts. Every call is answered from durable state. No call waits for another data centre, with two exceptions:
 /// `define` and `disarm`, and an `add` at a milestone up to the backend's own patience.
 pub trait Backend: Send + Sync + 'static {
@@ -255,12 +269,12 @@ pub trait Backend: Send + Sync + 'static {
     fn health(&self) -> Vec<HealthCheck>;
 
     /// Whether requests should be sent here; else why not, what everything else may follow from first.
-    fn ready(&self) -> Result<(), String> {
+    fn ready(&self) -> Result<(), Unready> {
         let health = self.health();
         let failed = health.iter().rev().filter(|check| check.state == HealthState::Fails);
         let reason = |check: &HealthCheck| check.reason.clone().unwrap_or_else(|| format!("{} fail", check.name));
         let reasons: Vec<String> = failed.map(reason).collect();
-        if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+        if reasons.is_empty() { Ok(()) } else { Err(Unready { reasons }) }
     }
 
     /// The part that counts redirected queries of other data centres; a node has none.

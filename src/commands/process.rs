@@ -5,6 +5,7 @@ use crate::logs::{LogError, LogOptions};
 use clap::Args;
 use std::future::Future;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -145,12 +146,21 @@ fn cluster_of(file: &ClusterFile) -> Cluster {
     }
 }
 
+/// Why a process has no socket for HTTP.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpSocketError {
+    #[error("http.listen: {listen} is in use by another process")]
+    InUse { listen: SocketAddr },
+    #[error("http.listen: cannot open {listen}: {source}")]
+    Io { listen: SocketAddr, source: std::io::Error },
+}
+
 /// The HTTP interface's socket, bound before anything else is started: a port in use changes nothing.
 #[allow(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is of another crate and grows")]
-pub async fn bind_http(keys: &HttpKeys) -> Result<TcpListener, String> {
+pub async fn bind_http(keys: &HttpKeys) -> Result<TcpListener, HttpSocketError> {
     TcpListener::bind(keys.listen).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => format!("http.listen: {} is in use by another process", keys.listen),
-        _ => format!("http.listen: cannot open {}: {error}", keys.listen),
+        std::io::ErrorKind::AddrInUse => HttpSocketError::InUse { listen: keys.listen },
+        _ => HttpSocketError::Io { listen: keys.listen, source: error },
     })
 }
 
@@ -174,9 +184,21 @@ pub enum DataDir {
     Used,
 }
 
+/// Why a data directory is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    #[error("data_dir {}: {source}", dir.display())]
+    Io { dir: PathBuf, source: std::io::Error },
+    #[error(
+        "data_dir {} holds files of something else, such as {file}, and nothing of Tidemark: name a new or an empty directory",
+        dir.display()
+    )]
+    Foreign { dir: PathBuf, file: String },
+}
+
 /// Refuses a data directory that holds files of something else, and nothing of this program.
-pub fn check_data_dir(dir: &Path) -> Result<DataDir, String> {
-    let refused = |error: std::io::Error| format!("data_dir {}: {error}", dir.display());
+pub fn check_data_dir(dir: &Path) -> Result<DataDir, DataDirError> {
+    let refused = |source: std::io::Error| DataDirError::Io { dir: dir.to_owned(), source };
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(DataDir::New),
@@ -192,10 +214,7 @@ pub fn check_data_dir(dir: &Path) -> Result<DataDir, String> {
         foreign = Some(name.into_owned());
     }
     match foreign {
-        Some(name) => Err(format!(
-            "data_dir {} holds files of something else, such as {name}, and nothing of Tidemark: name a new or an empty directory",
-            dir.display()
-        )),
+        Some(file) => Err(DataDirError::Foreign { dir: dir.to_owned(), file }),
         None => Ok(DataDir::New),
     }
 }

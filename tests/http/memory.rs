@@ -478,7 +478,8 @@ impl Backend for Memory {
     async fn status(&self) -> StatusBody {
         let dc = "usa-0".to_owned();
         let ready = self.ready();
-        StatusBody::Node(NodeStatusBody { dc, node: 0, ready: ready.is_ok(), reason: ready.err(), groups: Vec::new() })
+        let reason = ready.as_ref().err().map(ToString::to_string);
+        StatusBody::Node(NodeStatusBody { dc, node: 0, ready: ready.is_ok(), reason, groups: Vec::new() })
     }
 
     fn health(&self) -> Vec<HealthCheck> {

@@ -70,10 +70,18 @@ pub struct GroupName {
     pub incarnation: Option<u32>,
 }
 
+/// A text names no group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no group: DC/GROUP or DC/GROUP#INCARNATION expected")]
+pub struct GroupNameError {
+    text: String,
+}
+
 impl FromStr for GroupName {
-    type Err = String;
-    fn from_str(text: &str) -> Result<GroupName, String> {
-        let refused = || format!("{text:?} is no group: DC/GROUP or DC/GROUP#INCARNATION expected");
+    type Err = GroupNameError;
+
+    fn from_str(text: &str) -> Result<GroupName, GroupNameError> {
+        let refused = || GroupNameError { text: text.to_owned() };
         let (name, incarnation) = match text.split_once('#') {
             Some((name, incarnation)) => (name, Some(incarnation.parse().map_err(|_| refused())?)),
             None => (text, None),
@@ -107,7 +115,7 @@ mod tests {
         assert_eq!(name.to_string(), "europe-0/2#1700000000");
         assert_eq!("europe-0/2".parse::<GroupName>().unwrap().incarnation, None);
         for wrong in ["europe-0", "/1", "europe-0/x", "europe-0/1#", "europe-0/1#-3", "europe-0/70000", ""] {
-            assert!(wrong.parse::<GroupName>().unwrap_err().contains("DC/GROUP"), "{wrong:?}");
+            assert!(wrong.parse::<GroupName>().unwrap_err().to_string().contains("DC/GROUP"), "{wrong:?}");
         }
     }
 }

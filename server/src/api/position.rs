@@ -152,16 +152,21 @@ impl fmt::Display for MarkedPosition {
     }
 }
 
+/// A text is no position of an award.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{shown:?} is no position of an award: BIRTH.INDEX.AT.DIGEST expected, as in `position`")]
+pub struct PositionTextError {
+    /// The text, or its beginning.
+    shown: String,
+}
+
 impl FromStr for GivenPosition {
-    type Err = String;
+    type Err = PositionTextError;
 
     /// `BIRTH.INDEX.AT.DIGEST`, or `BIRTH.INDEX.AT`, which is behind all of them. A position without a birth is read too: its owner is told
     /// to begin anew.
-    fn from_str(text: &str) -> Result<GivenPosition, String> {
-        let refused = || {
-            let shown: String = text.chars().take(TEXT_BYTES_MAX).collect();
-            format!("{shown:?} is no position of an award: BIRTH.INDEX.AT.DIGEST expected, as in `position`")
-        };
+    fn from_str(text: &str) -> Result<GivenPosition, PositionTextError> {
+        let refused = || PositionTextError { shown: text.chars().take(TEXT_BYTES_MAX).collect() };
         if text.len() > TEXT_BYTES_MAX {
             return Err(refused());
         }

@@ -61,13 +61,22 @@ impl fmt::Display for ReadVersion {
     }
 }
 
-impl FromStr for ReadVersion {
-    type Err = String;
+/// A text is no version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VersionTextError {
+    #[error("{bytes} bytes: at most {TEXT_BYTES_MAX} allowed")]
+    TooLong { bytes: usize },
+    #[error("no version: take `version` from the answer to an increment")]
+    Malformed,
+}
 
-    fn from_str(text: &str) -> Result<ReadVersion, String> {
-        let refused = || "no version: take `version` from the answer to an increment".to_owned();
+impl FromStr for ReadVersion {
+    type Err = VersionTextError;
+
+    fn from_str(text: &str) -> Result<ReadVersion, VersionTextError> {
+        let refused = || VersionTextError::Malformed;
         if text.len() > TEXT_BYTES_MAX {
-            return Err(format!("{} bytes: at most {TEXT_BYTES_MAX} allowed", text.len()));
+            return Err(VersionTextError::TooLong { bytes: text.len() });
         }
         let mut parts = text.split(SEPARATOR);
         let dc = parts.next().filter(|dc| !dc.is_empty()).ok_or_else(refused)?;

@@ -69,8 +69,25 @@ pub enum ManifestError {
     TooLong { path: PathBuf, bytes: u64 },
     #[error("{path}: {reason}")]
     Malformed { path: PathBuf, reason: String },
+    #[error("{path}: {fault}")]
+    Contradiction { path: PathBuf, fault: ManifestFault },
     #[error("{path} is of version {found}, and this program reads versions up to {MANIFEST_VERSION_PARTS}")]
     Version { path: PathBuf, found: u32 },
+}
+
+/// Why the parts of a manifest do not make a backup.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestFault {
+    #[error("it names no image")]
+    Empty,
+    #[error("{file:?} names no file beside it")]
+    NotBeside { file: String },
+    #[error("{dc} is listed twice")]
+    Twice { dc: String },
+    #[error("{dc:?} is none of its data centres")]
+    UnknownDc { dc: String },
+    #[error("the images of {dc} are without its slots {slots:?}")]
+    Gap { dc: String, slots: Vec<u16> },
 }
 
 /// Whether a name that came from elsewhere is of a file in the directory where it is used, and of none that is hidden.
@@ -111,27 +128,27 @@ impl Manifest {
             None => return Err(malformed("it has no version".to_owned())),
         }
         let manifest: Manifest = serde_json::from_value(value).map_err(|error| malformed(error.to_string()))?;
-        manifest.check().map_err(malformed)?;
+        manifest.check().map_err(|fault| ManifestError::Contradiction { path: path.to_owned(), fault })?;
         Ok(manifest)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), ManifestFault> {
         for (at, image) in self.images.iter().enumerate() {
             if !is_file_name(&image.file) {
-                return Err(format!("{:?} names no file beside it", image.file));
+                return Err(ManifestFault::NotBeside { file: image.file.clone() });
             }
             let is_same = |other: &&ImageEntry| other.dc == image.dc && other.aggregator() == image.aggregator();
             if self.images[..at].iter().any(|other| other.file == image.file || is_same(&other)) {
-                return Err(format!("{} is listed twice", image.dc));
+                return Err(ManifestFault::Twice { dc: image.dc.clone() });
             }
             if !self.dcs.contains(&image.dc) {
-                return Err(format!("{:?} is none of its data centres", image.dc));
+                return Err(ManifestFault::UnknownDc { dc: image.dc.clone() });
             }
         }
         if let Some((dc, slots)) = self.gap() {
-            return Err(format!("the images of {dc} are without its slots {slots:?}"));
+            return Err(ManifestFault::Gap { dc, slots });
         }
-        if self.images.is_empty() { Err("it names no image".to_owned()) } else { Ok(()) }
+        if self.images.is_empty() { Err(ManifestFault::Empty) } else { Ok(()) }
     }
 
     /// Adds an image.

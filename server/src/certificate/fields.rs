@@ -4,7 +4,7 @@ use crate::api::body::CounterBody;
 use crate::names::{from_hex, hex, key_bytes, key_text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, NameError, SessionId};
 use tidemark_proto::msg::Award;
 
 /// [`Award`], readable.
@@ -81,9 +81,24 @@ impl From<&Award> for AwardFields {
     }
 }
 
+/// Why fields are no award.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    #[error("key {key:?} is not written in the one way it can be")]
+    Key { key: String },
+    #[error(transparent)]
+    Counter(#[from] NameError),
+    #[error("{what} {text:?} is not 32 digits of lower-case hexadecimal")]
+    Hexadecimal { what: &'static str, text: String },
+    #[error("first {first}, delta {delta}, at {at}, step {step}, count {count}")]
+    Numbers { first: u64, delta: u64, at: u64, step: u64, count: u64 },
+    #[error("groups before the award are not ascending")]
+    Order,
+}
+
 impl AwardFields {
     /// The award; else the field that cannot be.
-    pub fn to_award(&self) -> Result<Award, String> {
+    pub fn to_award(&self) -> Result<Award, FieldError> {
         let session = self.session.as_deref().map(|text| sixteen("session", text).map(SessionId)).transpose()?;
         Ok(Award {
             counter: self.counter()?,
@@ -106,16 +121,16 @@ impl AwardFields {
         })
     }
 
-    fn counter(&self) -> Result<CounterName, String> {
+    fn counter(&self) -> Result<CounterName, FieldError> {
         let key = key_bytes(&self.counter.key);
         if key_text(&key) != self.counter.key {
-            return Err(format!("key {:?} is not written in the one way it can be", self.counter.key));
+            return Err(FieldError::Key { key: self.counter.key.clone() });
         }
-        CounterName::new(&self.counter.namespace, &key).map_err(|error| error.to_string())
+        Ok(CounterName::new(&self.counter.namespace, &key)?)
     }
 }
 
-fn sixteen(what: &str, text: &str) -> Result<[u8; 16], String> {
+fn sixteen(what: &'static str, text: &str) -> Result<[u8; 16], FieldError> {
     let bytes = from_hex(text).and_then(|bytes| bytes.try_into().ok());
-    bytes.ok_or_else(|| format!("{what} {text:?} is not 32 digits of lower-case hexadecimal"))
+    bytes.ok_or_else(|| FieldError::Hexadecimal { what, text: text.to_owned() })
 }

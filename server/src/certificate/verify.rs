@@ -1,5 +1,6 @@
 //! The checks of a certificate.
 
+use super::fields::FieldError;
 use super::{Certificate, FILE_BYTES_MAX, FORMAT, SignatureFields, VERSION};
 use crate::names::from_hex;
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ pub enum Refusal {
     #[error("its format is {format:?} version {version}: {FORMAT:?} version {VERSION} expected")]
     Format { format: String, version: u32 },
     #[error("an impossible award: {0}")]
-    Field(String),
+    Field(#[from] FieldError),
     #[error("unsigned_time: {0}")]
     Time(#[from] WallTextError),
     #[error("the signed bytes are no award: {0}")]
@@ -114,7 +115,7 @@ pub fn verify(
 fn signed_award(certificate: &Certificate) -> Result<(Award, Vec<u8>), Refusal> {
     let malformed = || Refusal::Malformed("canonical is not lower-case hexadecimal".to_owned());
     let bytes = from_hex(&certificate.canonical).ok_or_else(malformed)?;
-    let shown = certificate.award.to_award().map_err(Refusal::Field)?;
+    let shown = certificate.award.to_award()?;
     let written_off = shown.signed_bytes(certificate.written_off).len() - wire::encode(&shown).len();
     let signed: Award = wire::decode(&bytes[..bytes.len().saturating_sub(written_off)])?;
     let same = shown == signed && shown.signed_bytes(certificate.written_off) == bytes;
@@ -125,11 +126,11 @@ fn check_arithmetic(award: &Award) -> Result<(), Refusal> {
     let &Award { at, step, count, first, delta, .. } = award;
     let possible = (1..=DELTA_MAX).contains(&delta) && first >= 1 && count >= 1 && (count == 1) == (step == 0);
     if !possible || at > MILESTONE_MAX {
-        return Err(Refusal::Field(format!("first {first}, delta {delta}, at {at}, step {step}, count {count}")));
+        return Err(FieldError::Numbers { first, delta, at, step, count }.into());
     }
     let groups: Vec<GroupId> = award.before.iter().map(|&(group, _)| group).collect();
     if !groups.is_sorted_by(|a, b| a < b) {
-        return Err(Refusal::Field("groups before the award are not ascending".to_owned()));
+        return Err(FieldError::Order.into());
     }
     let sum: u128 = award.before.iter().map(|&(_, weight)| u128::from(weight)).sum();
     if sum != u128::from(first - 1) {

@@ -138,7 +138,7 @@ fn event(frame: &Frame) -> Event {
 fn last_event(headers: &HeaderMap) -> Result<Option<GivenPosition>, Failure> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let text = value.to_str().map_err(|error| Failure::invalid("after", error))?;
-    text.parse().map(Some).map_err(|error: String| Failure::invalid("after", error))
+    text.parse::<GivenPosition>().map(Some).map_err(|error| Failure::invalid("after", error))
 }
 
 async fn run<B: Backend>(mut feed: Feed<B>, socket: WebSocket) {

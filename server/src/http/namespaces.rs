@@ -23,7 +23,7 @@ pub(super) fn check_namespace<B: Backend>(shared: &Shared<B>, name: &str) -> Res
     if backend.has_namespace(name) {
         return Ok(());
     }
-    backend.ready().map_err(Failure::NotServing)?;
+    backend.ready()?;
     Err(unknown_namespace(backend, name))
 }
 

@@ -106,7 +106,7 @@ pub(super) async fn alive<B: Backend>(_: Ask<B>) -> Result<Line, Failure> {
 pub(super) async fn ready<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Ready, Failure> {
     let ready = shared.backend.ready();
     if params.is_empty() {
-        return ready.map(|()| Ready::Line).map_err(Failure::NotServing);
+        return Ok(ready.map(|()| Ready::Line)?);
     }
     Ok(Ready::Checks(body::ReadyBody { ready: ready.is_ok(), checks: shared.backend.health() }))
 }
@@ -302,7 +302,7 @@ fn award_filter(params: &[(String, String)]) -> Result<AwardFilter, Failure> {
 /// The parameter `name`.
 pub(super) fn position_of(params: &[(String, String)], name: &'static str) -> Result<Option<GivenPosition>, Failure> {
     let given = params.iter().find(|(given, _)| given == name);
-    given.map(|(_, text)| text.parse().map_err(|error: String| Failure::invalid(name, error))).transpose()
+    given.map(|(_, text)| text.parse::<GivenPosition>().map_err(|error| Failure::invalid(name, error))).transpose()
 }
 
 impl From<IssueError> for Failure {

@@ -234,7 +234,7 @@ impl Line {
             let failed = failed.clone();
             async move {
                 let ended = Task::new(parts, receiver).run().await;
-                *failed.lock().unwrap_or_else(PoisonError::into_inner) = ended.err();
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = ended.err().map(|error| error.to_string());
             }
         });
         Ok(Line { webhook, commands, failed, task: Mutex::new(Some(task)) })

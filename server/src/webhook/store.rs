@@ -5,7 +5,8 @@ use super::queue::{RowChange, Rows};
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use tidemark_consensus::local::{
-    CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Row, Source,
+    CheckpointError, CheckpointPart, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError, Row,
+    Source,
 };
 use tokio::sync::watch;
 
@@ -24,13 +25,17 @@ pub enum StoreError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Persist(#[from] PersistError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error("the file is closed")]
+    Closed,
 }
 
 /// The result of the written sets.
 #[derive(Clone, Debug, Default)]
 struct Written {
     sets: u64,
-    failed: Option<String>,
+    failed: Option<PersistError>,
 }
 
 /// A receiver's file.
@@ -56,7 +61,7 @@ impl Store {
                 LogEvent::Checkpointed { .. } => written.sets += 1,
                 LogEvent::Kept => {}
                 LogEvent::Durable { .. } => {}
-                LogEvent::Failed(error) => written.failed = Some(error.to_string()),
+                LogEvent::Failed(error) => written.failed = Some(error),
             });
         };
         let options = LocalLogOptions { cache_bytes: CACHE_BYTES, ..LocalLogOptions::new(identity) };
@@ -72,7 +77,7 @@ impl Store {
     }
 
     /// Returns once the rows are durable, all of them. The error is for good.
-    pub async fn persist(&mut self, rows: Vec<RowChange>) -> Result<(), String> {
+    pub async fn persist(&mut self, rows: Vec<RowChange>) -> Result<(), StoreError> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -80,9 +85,9 @@ impl Store {
         // Sets are written one at a time, so the next event is about this one.
         let before = self.written.borrow_and_update().sets;
         let part = CheckpointPart { applied: 0, last: true, rows: rows.into_iter().map(row).collect() };
-        self.log.checkpoint(part).map_err(|error| error.to_string())?;
+        self.log.checkpoint(part)?;
         let done = self.written.wait_for(|written| written.sets > before || written.failed.is_some()).await;
-        let written = done.map_err(|_| "the file is closed".to_owned())?;
-        written.failed.clone().map_or(Ok(()), Err)
+        let written = done.map_err(|_| StoreError::Closed)?;
+        written.failed.clone().map_or(Ok(()), |failed| Err(failed.into()))
     }
 }

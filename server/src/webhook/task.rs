@@ -4,7 +4,7 @@
 use super::deliver::Receiver;
 use super::queue::{Delivery, Failed, NowMs, Queue};
 use super::status::{Redelivered, TestResult, WebhookStatus};
-use super::store::Store;
+use super::store::{Store, StoreError};
 use super::{Home, Since, Webhook, event};
 use crate::api::{AwardPosition, GivenPosition, MarkedPosition, News};
 use crate::names::{counter_text, hex};
@@ -78,7 +78,7 @@ impl<B: Backend> Task<B> {
     }
 
     /// Until the process stops, or the file fails: then nothing is sent that might not be remembered.
-    pub async fn run(mut self) -> Result<(), String> {
+    pub async fn run(mut self) -> Result<(), StoreError> {
         let name = self.parts.webhook.name.clone();
         let ended = self.deliver().await;
         if let Err(reason) = &ended {
@@ -87,7 +87,7 @@ impl<B: Backend> Task<B> {
         ended
     }
 
-    async fn deliver(&mut self) -> Result<(), String> {
+    async fn deliver(&mut self) -> Result<(), StoreError> {
         let (_, mut news) = self.parts.backend.subscribe();
         loop {
             self.take_news().await;
@@ -177,7 +177,7 @@ impl<B: Backend> Task<B> {
     }
 
     /// Everything that a restart must know is durable when this returns.
-    async fn persist(&mut self) -> Result<(), String> {
+    async fn persist(&mut self) -> Result<(), StoreError> {
         let TaskParts { webhook, queue, store, .. } = &mut self.parts;
         let labels = [("webhook", webhook.name.clone())];
         metrics::gauge!("tidemark_webhook_deliveries_open", &labels).set(queue.open().len() as f64);
@@ -229,7 +229,7 @@ impl<B: Backend> Task<B> {
     }
 
     /// Answers when what was asked for is durable.
-    async fn on_command(&mut self, command: Command) -> Result<(), String> {
+    async fn on_command(&mut self, command: Command) -> Result<(), StoreError> {
         match command {
             Command::Status { answer } => drop(answer.send(self.status())),
             Command::Redeliver { id, answer } => {
@@ -257,7 +257,7 @@ impl<B: Backend> Task<B> {
     }
 
     /// A delivery that is answered in time need not be sent again.
-    async fn say_farewell(&mut self) -> Result<(), String> {
+    async fn say_farewell(&mut self) -> Result<(), StoreError> {
         let deadline = tokio::time::Instant::now() + FAREWELL_TIMEOUT;
         while let Ok(Some(sent)) = tokio::time::timeout_at(deadline, self.sending.next()).await {
             self.on_sent(sent);

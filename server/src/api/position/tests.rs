@@ -57,10 +57,10 @@ fn text_that_is_no_position_is_refused_with_what_was_said() {
     for wrong in
         ["", "7", "7.", "7.x", "7.3.+f", "7.3.", "x.7.3.ff", "000000000000000g.7.3.ff", "7.-3", "1.2.3.4.5", "a.b"]
     {
-        let refused = wrong.parse::<GivenPosition>().unwrap_err();
+        let refused = wrong.parse::<GivenPosition>().unwrap_err().to_string();
         assert!(refused.starts_with(&format!("{wrong:?} is no position of an award")), "{refused}");
     }
-    let refused = "9".repeat(200).parse::<GivenPosition>().unwrap_err();
+    let refused = "9".repeat(200).parse::<GivenPosition>().unwrap_err().to_string();
     assert!(refused.len() < 250, "{refused}");
     assert!("é".repeat(100).parse::<GivenPosition>().is_err(), "cut within a character");
 }

@@ -196,9 +196,9 @@ impl WindowAsk {
     ///
     /// # Errors
     /// In the words of the command line.
-    pub fn check_options(&self, is_needed: bool) -> Result<(), &'static str> {
+    pub fn check_options(&self, is_needed: bool) -> Result<(), WindowOptionsError> {
         let is_nothing = !is_needed && *self == WindowAsk::default();
-        if is_nothing || self.way().is_some() { Ok(()) } else { Err(IN_OPTIONS) }
+        if is_nothing || self.way().is_some() { Ok(()) } else { Err(WindowOptionsError) }
     }
 }
 
@@ -212,7 +212,13 @@ enum Way<'a> {
 
 const IN_PARAMS: &str =
     "one of last=PERIOD, from=TIME (with to=TIME or up to now), and unit=UNIT (with back=N or without) is needed";
-const IN_OPTIONS: &str = "one of --last PERIOD, --from TIME (with --to TIME or up to now), and --unit UNIT (with --back N or without) is needed";
+
+/// Options say no window, or more than one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "one of --last PERIOD, --from TIME (with --to TIME or up to now), and --unit UNIT (with --back N or without) is needed"
+)]
+pub struct WindowOptionsError;
 
 /// `NAMESPACE/PREFIX` with a prefix that may be empty, and the end of the previous page.
 pub(super) fn key_range(params: &[(String, String)]) -> Result<KeyRange, Failure> {
