@@ -163,10 +163,10 @@ impl Remote {
     }
 
     /// Asks for a long answer and hands its pieces on as they come; `take` says why it does not want any more.
-    pub async fn stream(
+    pub async fn stream<E: std::error::Error>(
         &self,
         path: &str,
-        mut take: impl FnMut(&[u8]) -> Result<(), String>,
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), RemoteError> {
         let authority = self.authority()?.to_owned();
         let failed = |reason: String| RemoteError::Answer { authority: authority.clone(), reason };
@@ -182,7 +182,7 @@ impl Remote {
         while let Some(frame) = tokio::time::timeout(ANSWER_TIMEOUT, body.frame()).await.map_err(|_| late())? {
             let frame = frame.map_err(|error| failed(error.to_string()))?;
             if let Some(piece) = frame.data_ref() {
-                take(piece).map_err(&failed)?;
+                take(piece).map_err(|error| failed(error.to_string()))?;
             }
         }
         Ok(())

@@ -224,8 +224,15 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn parse_listen(text: &str) -> Result<Listen, String> {
-    let expected = || format!("{text:?} is no address: an IP address or a host name is expected, and :PORT if wanted");
+/// A text is no address to listen at.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no address: an IP address or a host name is expected, and :PORT if wanted")]
+struct ListenError {
+    text: String,
+}
+
+fn parse_listen(text: &str) -> Result<Listen, ListenError> {
+    let expected = || ListenError { text: text.to_owned() };
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(Listen { ip: address.ip(), port: Some(address.port()) });
     }
@@ -243,10 +250,17 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
     found.map(|address| Listen { ip: address.ip(), port }).ok_or_else(expected)
 }
 
-fn parse_origin(text: &str) -> Result<String, String> {
+/// A text is no origin of pages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no origin of a page: such as https://search.example expected")]
+struct OriginError {
+    text: String,
+}
+
+fn parse_origin(text: &str) -> Result<String, OriginError> {
     match is_origin(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("{text:?} is no origin of a page: such as https://search.example expected")),
+        false => Err(OriginError { text: text.to_owned() }),
     }
 }
 
@@ -320,7 +334,7 @@ mod tests {
         assert_eq!(parsed(":8080"), right("127.0.0.1", Some(8_080)));
         assert!(parsed("localhost:8080").is_ok_and(|(_, port)| port == Some(8_080)));
         for wrong in ["", ":", "127.0.0.1:x", "127.0.0.1:99999", "http://127.0.0.1:80", "a b"] {
-            assert!(parsed(wrong).unwrap_err().contains(&format!("{wrong:?} is no address")), "{wrong}");
+            assert!(parsed(wrong).unwrap_err().to_string().contains(&format!("{wrong:?} is no address")), "{wrong}");
         }
     }
 

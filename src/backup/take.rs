@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tidemark_proto::aggregator::{RowError, cursors_in};
 use tidemark_proto::ids::{GroupId, LogIndex};
-use tidemark_server::backup::format::{Head, Part, Record, RecordReader};
+use tidemark_server::backup::format::{FormatError, Head, Part, Record, RecordReader};
 use tidemark_server::backup::manifest::{ImageEntry, MANIFEST_FILE, Manifest, is_file_name};
 use tidemark_server::backup::read::groups_of;
 use tidemark_server::names::hex;
@@ -161,6 +161,26 @@ pub async fn take(first: &Remote, others: &[Remote], target: &Path) -> Result<Ma
     Ok(manifest)
 }
 
+/// Why an image is not taken any further.
+#[derive(Debug, thiserror::Error)]
+enum PieceError {
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error(transparent)]
+    Rows(#[from] RowError),
+    #[error("it cannot be written: {reason}")]
+    Write { reason: String },
+}
+
+/// Why an image has no file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum ImageNameError {
+    #[error("it is of data centre {number} of {dcs}, which is no data centre")]
+    NoDc { number: u16, dcs: usize },
+    #[error("{dc:?} is no name of a data centre")]
+    BadName { dc: String },
+}
+
 /// Follows an image that passes by: its digest, and what a manifest says of it. Of its rows nothing is kept.
 struct Passing {
     records: RecordReader,
@@ -173,19 +193,18 @@ struct Passing {
 }
 
 impl Passing {
-    fn push(&mut self, piece: &[u8]) -> Result<(), String> {
+    fn push(&mut self, piece: &[u8]) -> Result<(), PieceError> {
         self.digest.update(piece);
         self.bytes += piece.len() as u64;
         self.records.push(piece);
-        while let Some(record) = self.records.next_record().map_err(|error| error.to_string())? {
+        while let Some(record) = self.records.next_record()? {
             match record {
                 Record::Head(head) => self.head = Some(head),
                 Record::Part(part) => self.part = Some(part),
                 Record::Rows(rows) => {
                     let cursors: Result<Vec<_>, RowError> =
                         rows.iter().filter_map(|(key, value)| cursors_in(key, value)).collect();
-                    let cursors = cursors.map_err(|error| error.to_string())?;
-                    for (group, at) in cursors.into_iter().flatten() {
+                    for (group, at) in cursors?.into_iter().flatten() {
                         self.cursors.entry(group).and_modify(|least| *least = at.min(*least)).or_insert(at);
                     }
                 }
@@ -210,7 +229,7 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
         file.write_all(piece).map_err(|error| {
             let reason = error.to_string();
             full = Some(error);
-            reason
+            PieceError::Write { reason }
         })
     });
     let taken = taken.await;
@@ -219,10 +238,10 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
     }
     taken?;
     file.sync_all().map_err(failed)?;
-    let cut_off = |reason: String| TakeError::Image { authority: authority.clone(), reason };
-    passing.records.finish().map_err(|error| cut_off(error.to_string()))?;
-    let head = passing.head.ok_or_else(|| cut_off("it says nothing of itself".to_owned()))?;
-    let (dc, file) = named_by(&head, passing.part.as_ref()).map_err(cut_off)?;
+    let cut_off = |reason: &dyn ToString| TakeError::Image { authority: authority.clone(), reason: reason.to_string() };
+    passing.records.finish().map_err(|error| cut_off(&error))?;
+    let head = passing.head.ok_or_else(|| cut_off(&"it says nothing of itself"))?;
+    let (dc, file) = named_by(&head, passing.part.as_ref()).map_err(|error| cut_off(&error))?;
     let entry = ImageEntry {
         file,
         dc,
@@ -238,12 +257,16 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
 }
 
 /// The data centre that an image says it is of, and its file. The words of another process never become a path out of the directory.
-fn named_by(head: &Head, part: Option<&Part>) -> Result<(String, String), String> {
-    let dc = head.dcs.get(usize::from(head.dc)).cloned().ok_or("it is of no data centre")?;
+fn named_by(head: &Head, part: Option<&Part>) -> Result<(String, String), ImageNameError> {
+    let dc = head
+        .dcs
+        .get(usize::from(head.dc))
+        .cloned()
+        .ok_or(ImageNameError::NoDc { number: head.dc, dcs: head.dcs.len() })?;
     // No name of a data centre has a dot.
     let of = part.map(|part| format!(".{}", part.aggregator)).unwrap_or_default();
     let file = format!("{dc}{of}{IMAGE_SUFFIX}");
-    if is_file_name(&file) { Ok((dc, file)) } else { Err(format!("{dc:?} is no name of a data centre")) }
+    if is_file_name(&file) { Ok((dc, file)) } else { Err(ImageNameError::BadName { dc }) }
 }
 
 #[cfg(test)]
@@ -259,9 +282,9 @@ mod tests {
             named_by(&Head { version: IMAGE_VERSION, cluster, era: 0, dc, dcs, taken_ms: 0, ledger_index: 0 }, None)
         };
         assert_eq!(named(0, "usa-0").unwrap(), ("usa-0".to_owned(), "usa-0.image".to_owned()));
-        assert!(named(1, "usa-0").unwrap_err().contains("no data centre"));
+        assert!(named(1, "usa-0").unwrap_err().to_string().contains("no data centre"));
         for name in ["../../etc/cron.d/x", "/x", "a/b", "..", ""] {
-            assert!(named(0, name).unwrap_err().contains(&format!("{name:?}")), "{name:?}");
+            assert!(named(0, name).unwrap_err().to_string().contains(&format!("{name:?}")), "{name:?}");
         }
     }
 }

@@ -157,9 +157,16 @@ fn of_layout(
     Ok(wanted)
 }
 
-fn must_be_free(dir: &Path) -> Result<(), String> {
+/// Credentials are there already.
+#[derive(Debug, thiserror::Error)]
+#[error("{} exists already; nothing was issued", path.display())]
+struct AlreadyThere {
+    path: PathBuf,
+}
+
+fn must_be_free(dir: &Path) -> Result<(), AlreadyThere> {
     let taken = CREDENTIAL_FILES.iter().map(|file| dir.join(file)).find(|path| path.exists());
-    taken.map_or(Ok(()), |path| Err(format!("{} exists already; nothing was issued", path.display())))
+    taken.map_or(Ok(()), |path| Err(AlreadyThere { path }))
 }
 
 #[cfg(test)]

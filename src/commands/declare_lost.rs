@@ -39,8 +39,21 @@ pub fn run(args: DeclareLost) -> Outcome {
     })
 }
 
+/// Why it is not known which incarnation of a group is meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum ChooseError {
+    #[error("no group {wanted} ever registered")]
+    Unknown { wanted: GroupName },
+    #[error("{wanted} was declared lost before, and {by} is in its place: name that one if it is meant")]
+    Replaced { wanted: GroupName, by: String },
+    #[error("every incarnation of {wanted} was declared lost before")]
+    AllLost { wanted: GroupName },
+    #[error("{wanted} may be one of {}: name one of them", open.join(", "))]
+    Several { wanted: GroupName, open: Vec<String> },
+}
+
 /// The incarnation that is meant: the one named, else the one that is not given up and not heard of, else the only one.
-fn choose<'g>(wanted: &GroupName, known: &'g [GroupBody]) -> Result<&'g GroupBody, String> {
+fn choose<'g>(wanted: &GroupName, known: &'g [GroupBody]) -> Result<&'g GroupBody, ChooseError> {
     let is_it = |body: &&GroupBody| {
         let name = body.name.parse::<GroupName>().ok();
         name.is_some_and(|name| {
@@ -54,16 +67,15 @@ fn choose<'g>(wanted: &GroupName, known: &'g [GroupBody]) -> Result<&'g GroupBod
     let is_new = |body: &GroupBody| body.state == GroupState::Heard && named.len() > open.len();
     match (&named[..], &open[..], &silent[..]) {
         // It was founded anew: to ask twice must not give up what took the place of the lost one.
-        (_, [one], _) if wanted.incarnation.is_none() && is_new(one) => Err(format!(
-            "{wanted} was declared lost before, and {} is in its place: name that one if it is meant",
-            one.name
-        )),
-        ([], ..) => Err(format!("no group {wanted} ever registered")),
+        (_, [one], _) if wanted.incarnation.is_none() && is_new(one) => {
+            Err(ChooseError::Replaced { wanted: wanted.clone(), by: one.name.clone() })
+        }
+        ([], ..) => Err(ChooseError::Unknown { wanted: wanted.clone() }),
         ([one], ..) | (_, [one], _) | (_, _, [one]) => Ok(one),
-        (_, [], _) => Err(format!("every incarnation of {wanted} was declared lost before")),
+        (_, [], _) => Err(ChooseError::AllLost { wanted: wanted.clone() }),
         _ => {
-            let names: Vec<&str> = open.iter().map(|body| body.name.as_str()).collect();
-            Err(format!("{wanted} may be one of {}: name one of them", names.join(", ")))
+            let open = open.iter().map(|body| body.name.clone()).collect();
+            Err(ChooseError::Several { wanted: wanted.clone(), open })
         }
     }
 }
@@ -116,7 +128,10 @@ mod tests {
             body("asia-0/0#1", GroupState::Silent),
             body("asia-0/0#2", GroupState::Fenced),
         ];
-        let chosen = |text: &str| choose(&text.parse().unwrap(), &known).map(|body| body.name.as_str());
+        let chosen = |text: &str| {
+            let chosen = choose(&text.parse().unwrap(), &known);
+            chosen.map(|body| body.name.as_str()).map_err(|error| error.to_string())
+        };
         assert_eq!(chosen("usa-0/0"), Ok("usa-0/0#7"));
         assert_eq!(chosen("usa-0/0#9"), Ok("usa-0/0#9"));
         assert_eq!(chosen("usa-0/1"), Ok("usa-0/1#3"), "who is heard of is refused by the process that is asked");

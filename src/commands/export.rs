@@ -98,8 +98,20 @@ pub fn run(args: ExportArgs) -> Outcome {
     })
 }
 
+/// Why the format of a file is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum ChosenError {
+    #[error("--out {out:?}: .csv, .ndjson or .parquet expected, or --format")]
+    Format { out: String },
+    #[error("--out {out:?}: Parquet is compressed inside: .parquet expected, and --compress")]
+    CompressedParquet { out: String },
+    #[cfg(not(feature = "parquet"))]
+    #[error("Parquet: {}", crate::load::rows::NO_PARQUET)]
+    NoParquet,
+}
+
 /// By flags, else by the name.
-fn chosen(args: &ExportArgs) -> Result<(FormatArg, Compress), String> {
+fn chosen(args: &ExportArgs) -> Result<(FormatArg, Compress), ChosenError> {
     let ending = |path: &Path| path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
     let outer = ending(&args.out);
     let inner = args.out.file_stem().map(Path::new).and_then(ending);
@@ -108,24 +120,24 @@ fn chosen(args: &ExportArgs) -> Result<(FormatArg, Compress), String> {
         Some("zst") => (Compress::Zstd, inner),
         _ => (Compress::None, outer),
     };
-    let shown = args.out.display().to_string();
+    let out = || args.out.display().to_string();
     let format = match (args.format, of_rows.as_deref()) {
         (Some(format), _) => format,
         (None, Some("csv")) => FormatArg::Csv,
         (None, Some("ndjson" | "jsonl")) => FormatArg::Ndjson,
         (None, Some("parquet")) => FormatArg::Parquet,
-        _ => return Err(format!("--out {shown:?}: .csv, .ndjson or .parquet expected, or --format")),
+        _ => return Err(ChosenError::Format { out: out() }),
     };
     let compress = match (format, by_name) {
         (FormatArg::Parquet, Compress::None) => Compress::Zstd,
         (FormatArg::Parquet, _) => {
-            return Err(format!("--out {shown:?}: Parquet is compressed inside: .parquet expected, and --compress"));
+            return Err(ChosenError::CompressedParquet { out: out() });
         }
         _ => by_name,
     };
     #[cfg(not(feature = "parquet"))]
     if format == FormatArg::Parquet {
-        return Err(format!("Parquet: {}", crate::load::rows::NO_PARQUET));
+        return Err(ChosenError::NoParquet);
     }
     Ok((format, args.compress.unwrap_or(compress)))
 }
@@ -223,7 +235,8 @@ mod tests {
     fn how_a_file_is_written_says_its_name_or_a_flag() {
         let chosen_by = |line: &str| {
             let words = ["export", "qa/", "--out"].into_iter().chain(line.split(' '));
-            chosen(&Line::try_parse_from(words).map_err(|error| error.to_string())?.args)
+            let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+            chosen(&line.args).map_err(|error| error.to_string())
         };
         assert_eq!(chosen_by("a.csv"), Ok((FormatArg::Csv, Compress::None)));
         assert_eq!(chosen_by("a.ndjson.gz"), Ok((FormatArg::Ndjson, Compress::Gzip)));

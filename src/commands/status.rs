@@ -4,6 +4,7 @@ use super::{Outcome, block_on, show};
 use crate::remote::Remote;
 use clap::Args;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 
 /// Arguments of `tidemark status`.
 #[derive(Debug, Args)]
@@ -19,7 +20,7 @@ pub fn run(args: Status) -> Outcome {
     block_on(async {
         if args.ready {
             // Not ready is an answer of 503, which is an error with the reason.
-            args.remote.stream("/readyz", |_| Ok(())).await?;
+            args.remote.stream::<Infallible>("/readyz", |_| Ok(())).await?;
             return show(args.remote.json, &json!({ "ready": true }), || "ready".to_owned());
         }
         let status: Value = args.remote.get("/v1/status").await?;

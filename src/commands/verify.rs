@@ -68,17 +68,30 @@ fn check(args: Verify) -> Result<Result<Certified, Refusal>, Box<dyn std::error:
     Ok(Certificate::from_json(&text).and_then(|certificate| certificate::verify(&certificate, &ca, &voters, at)))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+/// A file is not read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}: {source}", path.display())]
+struct Unreadable {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
+    let failed = |source: std::io::Error| Unreadable { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(failed)?;
     file.take(certificate::FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }
 
-fn voters(text: &str) -> Result<Voters, String> {
+/// Ledgers have voters.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a ledger has at least one voter")]
+struct NoVoters;
+
+fn voters(text: &str) -> Result<Voters, NoVoters> {
     match text.parse::<usize>() {
-        Ok(0) => Err("a ledger has at least one voter".to_owned()),
+        Ok(0) => Err(NoVoters),
         Ok(count) => Ok(Voters::Count(count)),
         Err(_) => Ok(Voters::Named(text.split(',').map(|name| name.trim().to_owned()).collect())),
     }
