@@ -5,7 +5,7 @@
 
 use super::{DeadLetter, Owner, Record, State, Stop};
 use crate::blob::{BlobKey, Level};
-use crate::event::Event;
+use crate::event::{Event, EventError};
 use crate::fold::Fold;
 use crate::manifest::Settled;
 use crate::names::Names;
@@ -56,6 +56,17 @@ pub(super) struct LettersTurn {
     until: Option<Now>,
     /// The last job was a settling, or letters had a turn and did not come.
     is_of_others: bool,
+}
+
+/// Why a dead letter stays although it was to be replayed.
+#[derive(Debug, thiserror::Error)]
+enum ReplayError {
+    #[error(transparent)]
+    Event(#[from] EventError),
+    #[error("{reason}")]
+    Broken { reason: String },
+    #[error("it has no rows")]
+    Empty,
 }
 
 impl LettersTurn {
@@ -148,7 +159,7 @@ impl Owner {
                         settled.replayed += 1;
                         events.iter().for_each(|event| fold.add(event));
                     }
-                    Err(reason) => kept.push(DeadLetter { reason, ..DeadLetter::clone(letter) }),
+                    Err(error) => kept.push(DeadLetter { reason: error.to_string(), ..DeadLetter::clone(letter) }),
                 },
             }
         }
@@ -160,17 +171,17 @@ impl Owner {
     }
 
     /// The events of a letter, or why it stays.
-    fn valid<'a>(&self, now: Now, records: &[Record<'a>]) -> Result<Vec<Event<'a>>, String> {
+    fn valid<'a>(&self, now: Now, records: &[Record<'a>]) -> Result<Vec<Event<'a>>, ReplayError> {
         let event = |record: &Record<'a>| match record {
             Record::Event(raw) => {
-                let event = raw.check(now, &self.config.types).map_err(|error| error.to_string())?;
-                event.check_kept(self.horizons.kept).map_err(|error| error.to_string())?;
+                let event = raw.check(now, &self.config.types)?;
+                event.check_kept(self.horizons.kept)?;
                 Ok(event)
             }
-            Record::Broken { reason, .. } => Err((*reason).to_owned()),
+            Record::Broken { reason, .. } => Err(ReplayError::Broken { reason: (*reason).to_owned() }),
         };
         match records.is_empty() {
-            true => Err("it has no rows".to_owned()),
+            true => Err(ReplayError::Empty),
             false => records.iter().map(event).collect(),
         }
     }
