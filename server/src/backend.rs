@@ -55,7 +55,7 @@ use crate::names::counter_text;
 use crate::news::{self, NewsLine};
 use crate::patience::{DURABLE_PATIENCE, PLACE_PATIENCE, late};
 use crate::places::Place;
-use crate::process::Backend;
+use crate::process::{AggregatorProcess, Process};
 use crate::series::{Series, TermsBody, ToOthers};
 use crate::session::SessionKeys;
 use crate::standing;
@@ -353,7 +353,54 @@ impl Drop for LocalBackend {
     }
 }
 
-impl Backend for LocalBackend {
+impl Process for LocalBackend {
+    async fn status(&self) -> StatusBody {
+        let silent = self.groups().await.map_or_else(|_| Vec::new(), |body| body.groups);
+        let silent = silent.into_iter().filter(|group| group.state == GroupState::Silent);
+        let silent = silent.map(|GroupBody { name, silent_s, rights, .. }| {
+            let if_its_disks_are_gone = format!("tidemark declare-lost {name}");
+            SilentGroupBody { group: name, silent_s, rights, if_its_disks_are_gone }
+        });
+        let cluster = self.aggregator.cluster();
+        let metrics = self.aggregator.raft();
+        let standing = self.aggregator.ledger_standing();
+        let (groups, index) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
+        StatusBody::Aggregator(Box::new(AggregatorStatusBody {
+            cluster: cluster.name.clone(),
+            dc: cluster.name_of(self.aggregator.dc()).map(str::to_owned),
+            ready: self.ready().is_ok(),
+            reason: self.ready().err().map(|unready| unready.to_string()),
+            checks: self.health(),
+            groups,
+            silent_groups: silent.collect(),
+            view: ViewLag::of(&self.aggregator),
+            ledger: LedgerStatusBody {
+                index,
+                is_leader: metrics.is_leader,
+                leader: standing::leader(&self.aggregator),
+                voters_reached: standing.voters_reached,
+                changing: metrics.changes_to.is_some(),
+                warning: voters_warning(&metrics),
+                voters: self.aggregator.voter_names(),
+            },
+        }))
+    }
+
+    fn measure(&self) {
+        ViewLag::of(&self.aggregator).measure();
+        gauges::measure(&self.aggregator);
+        if let Some((dc, statuses)) = &self.node {
+            gauges::groups(dc, statuses);
+        }
+        gauges::ready(self.ready().is_ok());
+    }
+
+    fn health(&self) -> Vec<HealthCheck> {
+        health::of(&self.aggregator, &self.client, &self.namespaces)
+    }
+}
+
+impl AggregatorProcess for LocalBackend {
     async fn add(&self, add: Add) -> Result<Added, Failure> {
         let added = self.count(&add).await?;
         self.note(&add);
@@ -679,51 +726,6 @@ impl Backend for LocalBackend {
             return Err(Failure::InDoubt(message.to_owned()));
         }
         self.members().await
-    }
-
-    async fn status(&self) -> StatusBody {
-        let silent = self.groups().await.map_or_else(|_| Vec::new(), |body| body.groups);
-        let silent = silent.into_iter().filter(|group| group.state == GroupState::Silent);
-        let silent = silent.map(|GroupBody { name, silent_s, rights, .. }| {
-            let if_its_disks_are_gone = format!("tidemark declare-lost {name}");
-            SilentGroupBody { group: name, silent_s, rights, if_its_disks_are_gone }
-        });
-        let cluster = self.aggregator.cluster();
-        let metrics = self.aggregator.raft();
-        let standing = self.aggregator.ledger_standing();
-        let (groups, index) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
-        StatusBody::Aggregator(Box::new(AggregatorStatusBody {
-            cluster: cluster.name.clone(),
-            dc: cluster.name_of(self.aggregator.dc()).map(str::to_owned),
-            ready: self.ready().is_ok(),
-            reason: self.ready().err().map(|unready| unready.to_string()),
-            checks: self.health(),
-            groups,
-            silent_groups: silent.collect(),
-            view: ViewLag::of(&self.aggregator),
-            ledger: LedgerStatusBody {
-                index,
-                is_leader: metrics.is_leader,
-                leader: standing::leader(&self.aggregator),
-                voters_reached: standing.voters_reached,
-                changing: metrics.changes_to.is_some(),
-                warning: voters_warning(&metrics),
-                voters: self.aggregator.voter_names(),
-            },
-        }))
-    }
-
-    fn measure(&self) {
-        ViewLag::of(&self.aggregator).measure();
-        gauges::measure(&self.aggregator);
-        if let Some((dc, statuses)) = &self.node {
-            gauges::groups(dc, statuses);
-        }
-        gauges::ready(self.ready().is_ok());
-    }
-
-    fn health(&self) -> Vec<HealthCheck> {
-        health::of(&self.aggregator, &self.client, &self.namespaces)
     }
 
     fn hops(&self) -> Option<&Hops> {

@@ -1,7 +1,7 @@
 //! The interfaces for users: HTTP with its pages and WebSockets, webhooks, sessions and redirects.
 //!
-//! It never decides anything about counting: what it is asked goes to an [`process::Backend`]. [`backend`] answers for an aggregator and a
-//! client of its data centre's node.
+//! It never decides anything about counting: what it is asked goes to a [`process::AggregatorProcess`] or a [`process::NodeProcess`].
+//! [`backend`] answers for an aggregator and a client of its data centre's node.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

@@ -48,40 +48,53 @@ impl From<Unready> for Failure {
     }
 }
 
-/// A process that counts. Every call is answered from durable state. No call waits for another data centre, with two exceptions:
-/// `define` and `disarm`, and an `add` at a milestone up to the backend's own patience.
-pub trait Backend: Send + Sync + 'static {
+/// What every process tells of itself.
+pub trait Process: Send + Sync + 'static {
+    /// The process's state, for people.
+    fn status(&self) -> impl Future<Output = StatusBody> + Send;
+
+    /// Sets the gauges that `/metrics` is about to show.
+    fn measure(&self);
+
+    /// The healthy and the faulty parts of this process, with reasons.
+    fn health(&self) -> Vec<HealthCheck>;
+
+    /// Whether requests should be sent here; else why not, what everything else may follow from first.
+    fn ready(&self) -> Result<(), Unready> {
+        let health = self.health();
+        let failed = health.iter().rev().filter(|check| check.state == HealthState::Fails);
+        let reason = |check: &HealthCheck| check.reason.clone().unwrap_or_else(|| format!("{} fail", check.name));
+        let reasons: Vec<String> = failed.map(reason).collect();
+        if reasons.is_empty() { Ok(()) } else { Err(Unready { reasons }) }
+    }
+}
+
+/// A node: it serves its data centre's groups to programs, and over HTTP only tells of itself.
+pub trait NodeProcess: Process {
+    /// The name of its data centre.
+    fn dc(&self) -> &str;
+}
+
+/// An aggregator: it counts, reads and awards. Every call is answered from durable state. No call waits for another data centre, with two
+/// exceptions: `define` and `disarm`, and an `add` at a milestone up to the process's own patience.
+pub trait AggregatorProcess: Process {
     /// Counts. An error other than [`Failure::InDoubt`] means that nothing was counted.
     fn add(&self, add: Add) -> impl Future<Output = Result<Added, Failure>> + Send;
 
     /// Counts each durably, or says why not, in their order. Places are not waited for.
-    fn add_all(&self, adds: Vec<Add>) -> impl Future<Output = Vec<Result<Counted, Failure>>> + Send {
-        async move {
-            let mut outcomes = Vec::with_capacity(adds.len());
-            for add in adds {
-                outcomes.push(self.add(add).await.map(|_| Counted::Now));
-            }
-            outcomes
-        }
-    }
+    fn add_all(&self, adds: Vec<Add>) -> impl Future<Output = Vec<Result<Counted, Failure>>> + Send;
 
-    /// Whether a namespace exists; of a process that does not know, each may.
-    fn has_namespace(&self, _: &str) -> bool {
-        true
-    }
+    /// Whether a namespace exists.
+    fn has_namespace(&self, name: &str) -> bool;
 
     /// The namespaces that exist, in the order of their names.
-    fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure> {
-        Err(Failure::NotFound("namespaces are known to aggregators only".to_owned()))
-    }
+    fn namespaces(&self) -> Result<Vec<NamespaceBody>, Failure>;
 
     /// Reads some counters, in their order. A counter that never counted reads 0.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Reading>, Failure>> + Send;
 
     /// A counter with all that was durable in this data centre when it was asked for, and up to where that is.
-    fn read_fresh(&self, _: &CounterName) -> impl Future<Output = Result<(Reading, ReadVersion), Failure>> + Send {
-        async { Err(Failure::NotFound("values are read at aggregators only".to_owned())) }
-    }
+    fn read_fresh(&self, _: &CounterName) -> impl Future<Output = Result<(Reading, ReadVersion), Failure>> + Send;
 
     /// Adds milestones; returns the counter's milestones once the ledger has applied it.
     fn define(
@@ -134,9 +147,7 @@ pub trait Backend: Send + Sync + 'static {
         _: Of,
         _: &[CounterName],
         _: &[WindowQuery],
-    ) -> impl Future<Output = Result<AsOf, Failure>> + Send {
-        async { Err(no_view()) }
-    }
+    ) -> impl Future<Output = Result<AsOf, Failure>> + Send;
 
     /// The counts of some counters of a namespace in each step, at one instant.
     fn read_series(
@@ -145,152 +156,82 @@ pub trait Backend: Send + Sync + 'static {
         _namespace: &str,
         _counters: &[CounterName],
         _: &SeriesQuery,
-    ) -> impl Future<Output = Result<SeriesRead, Failure>> + Send {
-        async { Err(no_view()) }
-    }
+    ) -> impl Future<Output = Result<SeriesRead, Failure>> + Send;
 
     /// All that is shown of counters at one instant; of the first of them, where that is much.
-    fn export(&self, _: &[CounterName]) -> impl Future<Output = Result<(WallMs, Vec<Exported>), Failure>> + Send {
-        async { Err(no_view()) }
-    }
+    fn export(&self, _: &[CounterName]) -> impl Future<Output = Result<(WallMs, Vec<Exported>), Failure>> + Send;
 
     /// The shown value of a counter beside the values in its groups; with all buckets, or only those that differ.
-    fn audit(&self, _: &CounterName, _with_rows: bool) -> impl Future<Output = Result<AuditBody, Failure>> + Send {
-        async { Err(no_view()) }
-    }
+    fn audit(&self, _: &CounterName, _with_rows: bool) -> impl Future<Output = Result<AuditBody, Failure>> + Send;
 
     /// The next counters of a range; at most this number of counters is looked at.
-    fn scan(&self, _: Of, _: &KeyRange, _: usize) -> impl Future<Output = Result<Page, Failure>> + Send {
-        async { Err(no_view()) }
-    }
+    fn scan(&self, _: Of, _: &KeyRange, _: usize) -> impl Future<Output = Result<Page, Failure>> + Send;
 
     /// How a namespace keeps series.
-    fn series_terms(&self, _: &str) -> impl Future<Output = Result<TermsBody, Failure>> + Send {
-        async { Err(no_view()) }
-    }
+    fn series_terms(&self, _: &str) -> impl Future<Output = Result<TermsBody, Failure>> + Send;
 
     /// Changes it, or that it does; returns how it stands once the ledger has applied it.
-    fn set_series_terms(&self, _: &str, _: SeriesPolicy) -> impl Future<Output = Result<TermsBody, Failure>> + Send {
-        async { Err(no_view()) }
-    }
+    fn set_series_terms(&self, _: &str, _: SeriesPolicy) -> impl Future<Output = Result<TermsBody, Failure>> + Send;
 
     /// Changes edges between counters, all of these or none; returns once the ledger has applied it.
-    fn change_edges(&self, _: ChangeBody) -> impl Future<Output = Result<ChangedBody, Failure>> + Send {
-        async { Err(no_graph()) }
-    }
+    fn change_edges(&self, _: ChangeBody) -> impl Future<Output = Result<ChangedBody, Failure>> + Send;
 
     /// Permits edges from one namespace to another.
-    fn allow_edges(&self, _: &str, _: &str) -> impl Future<Output = Result<(), Failure>> + Send {
-        async { Err(no_graph()) }
-    }
+    fn allow_edges(&self, _: &str, _: &str) -> impl Future<Output = Result<(), Failure>> + Send;
 
     /// The edges and totals of one counter.
-    fn graph_of(&self, _: &CounterName) -> impl Future<Output = Result<GraphBody, Failure>> + Send {
-        async { Err(no_graph()) }
-    }
+    fn graph_of(&self, _: &CounterName) -> impl Future<Output = Result<GraphBody, Failure>> + Send;
 
     /// The counters with the largest counts in a window.
-    fn top(&self, _: Of, _: Ranking) -> impl Future<Output = Result<TopAsOf, Failure>> + Send {
-        async { Err(no_view()) }
-    }
+    fn top(&self, _: Of, _: Ranking) -> impl Future<Output = Result<TopAsOf, Failure>> + Send;
 
     /// The ranges into which this view is cut.
-    fn slots(&self) -> impl Future<Output = Result<SlotsBody, Failure>> + Send {
-        async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
-    }
+    fn slots(&self) -> impl Future<Output = Result<SlotsBody, Failure>> + Send;
 
     /// Moves a shard to another aggregator; returns the holders once the ledger has applied the move.
-    fn move_slot(&self, _: MoveSlotBody) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
-        async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
-    }
+    fn move_slot(&self, _: MoveSlotBody) -> impl Future<Output = Result<SlotBody, Failure>> + Send;
 
     /// Cancels the move of a shard; returns the holders once the ledger has applied it.
-    fn stay_slot(&self, _: u16) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
-        async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
-    }
+    fn stay_slot(&self, _: u16) -> impl Future<Output = Result<SlotBody, Failure>> + Send;
 
     /// Cuts a slot in two, of which the second begins with a counter, or with its middle one; returns once the ledger has applied it.
-    fn split_slot(&self, _: u16, _at: Option<CounterName>) -> impl Future<Output = Result<SplitBody, Failure>> + Send {
-        async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
-    }
+    fn split_slot(&self, _: u16, _at: Option<CounterName>) -> impl Future<Output = Result<SplitBody, Failure>> + Send;
 
     /// The last changes of edges; of one entry of the ledger's log also which.
-    fn edges_audit(&self, _entry: Option<u64>) -> impl Future<Output = Result<EdgesAuditBody, Failure>> + Send {
-        async { Err(no_graph()) }
-    }
+    fn edges_audit(&self, _entry: Option<u64>) -> impl Future<Output = Result<EdgesAuditBody, Failure>> + Send;
 
-    /// Every incarnation of a group that ever registered; only members of the ledger know them.
-    fn groups(&self) -> impl Future<Output = Result<GroupsBody, Failure>> + Send {
-        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
-    }
+    /// Every incarnation of a group that ever registered.
+    fn groups(&self) -> impl Future<Output = Result<GroupsBody, Failure>> + Send;
 
     /// Declares an incarnation of a group lost for good; returns how it stands once the ledger has applied it.
-    fn declare_lost(&self, _: GroupName, _: bool) -> impl Future<Output = Result<GroupBody, Failure>> + Send {
-        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
-    }
+    fn declare_lost(&self, _: GroupName, _: bool) -> impl Future<Output = Result<GroupBody, Failure>> + Send;
 
-    /// All data centres of the layout; only members of the ledger know them.
-    fn dcs(&self) -> impl Future<Output = Result<DcsBody, Failure>> + Send {
-        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
-    }
+    /// All data centres of the layout.
+    fn dcs(&self) -> impl Future<Output = Result<DcsBody, Failure>> + Send;
 
     /// Gives a data centre up for good; returns how it stands once that is carried out.
-    fn forget(&self, _: &str, _: bool) -> impl Future<Output = Result<DcBody, Failure>> + Send {
-        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
-    }
+    fn forget(&self, _: &str, _: bool) -> impl Future<Output = Result<DcBody, Failure>> + Send;
 
-    /// An image of this data centre; only an aggregator has one.
-    fn image(&self) -> impl Future<Output = Result<ImageStream, Failure>> + Send {
-        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
-    }
+    /// An image of this data centre.
+    fn image(&self) -> impl Future<Output = Result<ImageStream, Failure>> + Send;
 
     /// The ledger's members.
-    fn members(&self) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
-        async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
-    }
+    fn members(&self) -> impl Future<Output = Result<MembersBody, Failure>> + Send;
 
     /// Changes the voters of the ledger; returns the members after that.
-    fn change_voters(&self, _: ChangeVotersBody) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
-        self.members()
-    }
+    fn change_voters(&self, _: ChangeVotersBody) -> impl Future<Output = Result<MembersBody, Failure>> + Send;
 
     /// Arming waits no longer for the view of an aggregator; returns how the members stand once the ledger has applied it.
-    fn set_aside(&self, _: String) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
-        self.members()
-    }
+    fn set_aside(&self, _: String) -> impl Future<Output = Result<MembersBody, Failure>> + Send;
 
-    /// The process's state, for people.
-    fn status(&self) -> impl Future<Output = StatusBody> + Send;
+    /// The part that counts redirected queries of other data centres; none without keys of sessions.
+    fn hops(&self) -> Option<&Hops>;
 
-    /// Sets the gauges that `/metrics` is about to show.
-    fn measure(&self) {}
+    /// The part that manages claims of awards; none where nothing is claimed, as in tests.
+    fn claims(&self) -> Option<&Claims>;
 
-    /// The healthy and the faulty parts of this process, with reasons.
-    fn health(&self) -> Vec<HealthCheck>;
-
-    /// Whether requests should be sent here; else why not, what everything else may follow from first.
-    fn ready(&self) -> Result<(), Unready> {
-        let health = self.health();
-        let failed = health.iter().rev().filter(|check| check.state == HealthState::Fails);
-        let reason = |check: &HealthCheck| check.reason.clone().unwrap_or_else(|| format!("{} fail", check.name));
-        let reasons: Vec<String> = failed.map(reason).collect();
-        if reasons.is_empty() { Ok(()) } else { Err(Unready { reasons }) }
-    }
-
-    /// The part that counts redirected queries of other data centres; a node has none.
-    fn hops(&self) -> Option<&Hops> {
-        None
-    }
-
-    /// The part that manages claims of awards; a node has none.
-    fn claims(&self) -> Option<&Claims> {
-        None
-    }
-
-    /// The part that resets counters; a node does not.
-    fn lives(&self) -> Option<&Lives> {
-        None
-    }
+    /// The part that resets counters; none where nothing is reset, as in tests.
+    fn lives(&self) -> Option<&Lives>;
 
     /// News from now on, in the order of their positions, each once, and the position of the last one before. A receiver
     /// that falls behind asks `news`, or `awards`.
@@ -301,12 +242,4 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Waits until all is known here that the ledger had decided before the call.
     fn catch_up_with_ledger(&self) -> impl Future<Output = Result<(), Failure>> + Send;
-}
-
-fn no_view() -> Failure {
-    Failure::NotFound("series are read and set at aggregators only".to_owned())
-}
-
-fn no_graph() -> Failure {
-    Failure::NotFound("edges are read and changed at aggregators only".to_owned())
 }

@@ -14,6 +14,7 @@ use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::ids::AggregatorId;
 use tidemark_server::backend::{self, LocalBackend};
 use tidemark_server::gauges;
+use tidemark_server::http::Server;
 use tidemark_server::idempotency;
 use tidemark_server::series::next_terms;
 use tidemark_server::webhook::{Home, Webhook, Webhooks};
@@ -52,7 +53,7 @@ async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
         Aggregator::start(endpoint.clone(), place.credentials.clone(), options(&settings, &place, id, fresh)).await?;
     let client = client(&place, &endpoint).await?;
     let places = place.layout.dcs.iter().map(|dc| dc.place.clone()).collect();
-    let mut http = settings.http.options(&settings.data_dir, Some(&settings.credentials), metrics)?;
+    let mut http = settings.http.options(&settings.data_dir, &settings.credentials, metrics)?;
     let layout = place.layout.layout();
     let backend = LocalBackend::new(aggregator.clone(), client.clone());
     let backend = backend.standing_at(places).answering_others().expecting(layout.namespaces.clone());
@@ -62,7 +63,7 @@ async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     });
     let webhooks = start_webhooks(&settings, &place, webhooks, &backend)?;
     http.webhooks = Some(webhooks.clone());
-    let server = process::serve_http(listener, backend, http)?;
+    let server = Server::start(listener, backend, http)?;
     let listen = endpoint.local_addr();
     let http = server.address();
     tracing::info!(dc = %settings.dc, %advertised, %listen, %http, "aggregator serves");

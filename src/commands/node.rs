@@ -9,16 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_node::{GroupStatus, Node, NodeOptions, Role as LogRole, Statuses};
-use tidemark_proto::ids::{CounterName, GroupId, SessionId};
-use tidemark_proto::ledger::Awarded;
-use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
+use tidemark_proto::ids::GroupId;
 use tidemark_server::gauges;
 use tidemark_server::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, GroupRole, GroupStatusBody,
-    HealthCheck, HealthState, History, MilestoneList, News, NodeStatusBody, Progress, StatusBody,
+    GroupRole, GroupStatusBody, HealthCheck, HealthState, NodeProcess, NodeStatusBody, Process, Server, StatusBody,
 };
 use tidemark_transport::{HostPort, Role};
-use tokio::sync::broadcast;
 
 /// The timer may be early by less than this.
 const CLOCK_STEP: Duration = Duration::from_millis(1);
@@ -50,9 +46,8 @@ async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     }
     let node = Node::start(endpoint.clone(), options(&settings, &place, fresh)).await?;
     let statuses = node.statuses();
-    let backend = Arc::new(NodeBackend::new(&settings, statuses.clone()));
-    let http = settings.http.options(&settings.data_dir, None, metrics)?;
-    let server = process::serve_http(listener, backend, http)?;
+    let this = Arc::new(ThisNode::new(&settings, statuses.clone()));
+    let server = Server::start_node(listener, this, settings.http.node_options(&settings.data_dir, metrics)?)?;
     let groups = statuses.get().len();
     let listen = endpoint.local_addr();
     let http = server.address();
@@ -115,76 +110,19 @@ fn options(settings: &NodeFile, place: &Place, fresh: bool) -> NodeOptions {
 }
 
 /// A node's HTTP interface: health, status and metrics. Counters and milestones are the aggregator's.
-struct NodeBackend {
+struct ThisNode {
     dc: String,
     node: u16,
     statuses: Statuses,
-    /// Never used: a node knows no awards.
-    news: broadcast::Sender<News>,
 }
 
-impl NodeBackend {
-    fn new(settings: &NodeFile, statuses: Statuses) -> NodeBackend {
-        NodeBackend { dc: settings.dc.clone(), node: settings.node, statuses, news: broadcast::channel(1).0 }
-    }
-
-    fn elsewhere<T>(&self) -> Result<T, Failure> {
-        let dc = &self.dc;
-        Err(Failure::NotFound(format!(
-            "this is a node of {dc}: counters and milestones are served by {dc}'s aggregator"
-        )))
+impl ThisNode {
+    fn new(settings: &NodeFile, statuses: Statuses) -> ThisNode {
+        ThisNode { dc: settings.dc.clone(), node: settings.node, statuses }
     }
 }
 
-impl Backend for NodeBackend {
-    async fn add(&self, _: Add) -> Result<Added, Failure> {
-        self.elsewhere()
-    }
-
-    async fn read(&self, _: &[CounterName]) -> Result<Vec<Reading>, Failure> {
-        self.elsewhere()
-    }
-
-    async fn define(&self, _: CounterName, _: MilestoneSpec) -> Result<MilestoneList, Failure> {
-        self.elsewhere()
-    }
-
-    async fn disarm(&self, _: CounterName, _: Option<u64>) -> Result<MilestoneList, Failure> {
-        self.elsewhere()
-    }
-
-    async fn milestones(&self, _: &CounterName) -> Result<MilestoneList, Failure> {
-        self.elsewhere()
-    }
-
-    async fn awards(&self, _: AwardFilter) -> Result<Vec<Award>, Failure> {
-        self.elsewhere()
-    }
-
-    async fn news(&self, _: AwardFilter) -> Result<Vec<News>, Failure> {
-        self.elsewhere()
-    }
-
-    async fn news_of(&self, _: SessionId, _: AwardPosition, _: usize) -> Result<Vec<News>, Failure> {
-        self.elsewhere()
-    }
-
-    async fn certificate(&self, _: &CounterName, _: u64) -> Result<Option<Awarded>, Failure> {
-        self.elsewhere()
-    }
-
-    async fn award_state(&self, _: &CounterName, _: u64) -> Result<AwardState, Failure> {
-        self.elsewhere()
-    }
-
-    async fn progress(&self, _: &CounterName) -> Result<Progress, Failure> {
-        self.elsewhere()
-    }
-
-    async fn cluster(&self, _: &CounterName) -> Result<ClusterBody, Failure> {
-        self.elsewhere()
-    }
-
+impl Process for ThisNode {
     async fn status(&self) -> StatusBody {
         let groups = self.statuses.get().iter().map(group_status).collect();
         let dc = self.dc.clone();
@@ -211,18 +149,11 @@ impl Backend for NodeBackend {
         };
         vec![HealthCheck { name: "writes", state, reason }]
     }
+}
 
-    /// A node hears no awards.
-    fn history(&self) -> History {
-        History::default()
-    }
-
-    async fn catch_up_with_ledger(&self) -> Result<(), Failure> {
-        self.elsewhere()
-    }
-
-    fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {
-        (AwardPosition::default(), self.news.subscribe())
+impl NodeProcess for ThisNode {
+    fn dc(&self) -> &str {
+        &self.dc
     }
 }
 

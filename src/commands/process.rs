@@ -8,11 +8,9 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 use tidemark_aggregator::{Cluster, DataCentre};
 use tidemark_proto::ids::DcId;
-use tidemark_server::http::{Backend, Options, Server};
 use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, HostPort, Role};
 use tokio::net::TcpListener;
 
@@ -217,11 +215,6 @@ pub fn check_data_dir(dir: &Path) -> Result<DataDir, DataDirError> {
         Some(file) => Err(DataDirError::Foreign { dir: dir.to_owned(), file }),
         None => Ok(DataDir::New),
     }
-}
-
-/// Serves HTTP until the process ends.
-pub fn serve_http<B: Backend>(listener: TcpListener, backend: Arc<B>, options: Options) -> std::io::Result<Server> {
-    Server::start(listener, backend, options)
 }
 
 /// Runs a process to its end on a runtime of all cores.

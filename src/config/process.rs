@@ -16,7 +16,7 @@ use tidemark_proto::limits::{AGE_UNIT, IDS_MAX, IDS_MAX_MAX, LANES_MAX, MESSAGE_
 use tidemark_proto::msg::IdTerms;
 use tidemark_proto::node::NodeConfig;
 use tidemark_proto::time::Span;
-use tidemark_server::http::{Access, Options, is_origin};
+use tidemark_server::http::{Access, NodeOptions, Options, is_origin};
 use tidemark_server::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
 use tidemark_server::tls::{ServerTls, TlsError};
 use tidemark_server::token::{Token, TokenError};
@@ -359,29 +359,45 @@ impl RowKeys {
 }
 
 impl HttpKeys {
-    /// How the server behaves. The token is that of `token_file`, or of the data directory, where it is made if needed; so are
-    /// the keys of sessions, unless some were issued with the credentials. Without credentials it knows no sessions.
+    /// How the server of an aggregator behaves. The token is that of `token_file`, or of the data directory, where it is made if needed;
+    /// so are the keys of sessions, unless some were issued with the credentials.
     pub fn options(
         &self,
         data_dir: &Path,
-        credentials: Option<&Path>,
+        credentials: &Path,
         metrics: Option<PrometheusHandle>,
     ) -> Result<Options, HttpKeysError> {
+        let sessions = Some(self.session_keys(data_dir, credentials)?);
+        let NodeOptions { access, connections_max, metrics, log_level, tls } = self.node_options(data_dir, metrics)?;
+        Ok(Options {
+            access: Access { sessions, ..access },
+            connections_max,
+            live_connections_max: self.live_connections_max as usize,
+            metrics,
+            front: None,
+            log_level,
+            webhooks: None,
+            tls,
+        })
+    }
+
+    /// How the server of a node behaves, which knows no sessions. The token as for [`HttpKeys::options`].
+    pub fn node_options(
+        &self,
+        data_dir: &Path,
+        metrics: Option<PrometheusHandle>,
+    ) -> Result<NodeOptions, HttpKeysError> {
         let is_given = |file: &Path| !file.as_os_str().is_empty();
         let token = if is_given(&self.token_file) { Token::read(&self.token_file) } else { Token::of_dir(data_dir) };
-        let sessions = credentials.map(|credentials| self.session_keys(data_dir, credentials)).transpose();
         let origins = self.origins.split_whitespace().map(str::to_owned).collect();
         let certificate = &self.tls_certificate_file;
         let key = &self.tls_key_file;
         let tls = is_given(certificate).then(|| ServerTls::read(certificate, key)).transpose()?;
-        Ok(Options {
-            access: Access { token: token?, open_reads: self.open_reads, sessions: sessions?, origins },
+        Ok(NodeOptions {
+            access: Access { token: token?, open_reads: self.open_reads, sessions: None, origins },
             connections_max: self.connections_max as usize,
-            live_connections_max: self.live_connections_max as usize,
             metrics,
-            front: None,
             log_level: running_level(),
-            webhooks: None,
             tls,
         })
     }

@@ -165,7 +165,7 @@ fn secrets_are_those_of_the_data_directory_or_of_files() {
     for dir in [&data, &issued] {
         std::fs::create_dir(dir).unwrap();
     }
-    let access = |keys: &HttpKeys, data: &Path| keys.options(data, Some(&issued), None).map(|options| options.access);
+    let access = |keys: &HttpKeys, data: &Path| keys.options(data, &issued, None).map(|options| options.access);
     let own = access(&HttpKeys::default(), &data).unwrap();
     let file = HttpKeys {
         token_file: data.join("token"),
@@ -180,7 +180,7 @@ fn secrets_are_those_of_the_data_directory_or_of_files() {
     let all = SessionKeys::of_dir(&issued).unwrap().issue("search", 1, 60).unwrap().0.remove(0);
     let of_cluster = access(&HttpKeys::default(), &data).unwrap().sessions.unwrap();
     assert!(of_cluster.verify(&all).is_ok() && of_cluster.verify(&session).is_err(), "issued with the credentials");
-    assert!(HttpKeys::default().options(&data, None, None).unwrap().access.sessions.is_none(), "a node has none");
+    assert!(HttpKeys::default().node_options(&data, None).unwrap().access.sessions.is_none(), "a node has none");
 }
 
 #[test]

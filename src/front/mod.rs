@@ -25,7 +25,7 @@ use tidemark_server::backend::LocalBackend;
 use tidemark_server::hop::HOP_LIFE_S;
 use tidemark_server::hops::{HopAsked, HopCounted, HopIssued, Hops};
 use tidemark_server::http::{
-    Access, Asset, Backend, CountHopBody, Failure, HopCountedBody, answer, no_params, only_post,
+    Access, AggregatorProcess, Asset, CountHopBody, Failure, HopCountedBody, answer, no_params, only_post,
 };
 use tidemark_server::session::{Session, SessionRefusal};
 

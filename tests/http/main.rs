@@ -7,6 +7,7 @@ mod events;
 mod letter;
 mod live;
 mod memory;
+mod node;
 mod openapi;
 mod positions;
 mod receiver;

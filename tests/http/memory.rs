@@ -11,18 +11,29 @@ use tidemark_proto::ledger::{Awarded, Births, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Policy, Reading};
 use tidemark_proto::query::{
-    Among, AsOf, KeyRange, Page, Ranking, SeriesQuery, SeriesRead, TopAsOf, WindowQuery, read_at, read_series,
+    Among, AsOf, Exported, KeyRange, Page, Ranking, SeriesQuery, SeriesRead, TopAsOf, WindowQuery, read_at, read_series,
 };
 use tidemark_proto::series::{NotAdmitted, SeriesPolicy, UnixTime};
 use tidemark_proto::time::WallMs;
 use tidemark_proto::wire;
-use tidemark_server::api::Of;
 use tidemark_server::api::body::{AwardBody, PolicyBody};
+use tidemark_server::api::dcs::{DcBody as DcListedBody, DcsBody};
+use tidemark_server::api::groups::{GroupBody, GroupName, GroupsBody};
+use tidemark_server::api::ledger::{ChangeVotersBody, MembersBody};
+use tidemark_server::api::series::Of;
+use tidemark_server::api::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
+use tidemark_server::audit::AuditBody;
+use tidemark_server::backup::serve::ImageStream;
+use tidemark_server::claims::Claims;
+use tidemark_server::edges::{AuditBody as EdgesAuditBody, ChangeBody, ChangedBody, GraphBody};
+use tidemark_server::hops::Hops;
 use tidemark_server::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
-    Failure, HealthCheck, HealthState, History, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,
-    NamespaceBody, News, NodeStatusBody, Progress, ReadVersion, StatusBody,
+    Add, Added, AggregatorProcess, AwardFilter, AwardPosition, AwardState, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody,
+    Counted as CountedLine, DcBody, Failure, HealthCheck, HealthState, History, LedgerBody, MilestoneList,
+    MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, NodeStatusBody, Process, Progress, ReadVersion,
+    StatusBody,
 };
+use tidemark_server::lives::Lives;
 use tidemark_server::names::counter_text;
 use tidemark_server::series::TermsBody;
 use tidemark_transport::Credentials;
@@ -274,7 +285,33 @@ impl Memory {
     }
 }
 
-impl Backend for Memory {
+impl Process for Memory {
+    async fn status(&self) -> StatusBody {
+        let dc = "usa-0".to_owned();
+        let ready = self.ready();
+        let reason = ready.as_ref().err().map(ToString::to_string);
+        StatusBody::Node(NodeStatusBody { dc, node: 0, ready: ready.is_ok(), reason, groups: Vec::new() })
+    }
+
+    fn health(&self) -> Vec<HealthCheck> {
+        let reads = match self.unready.load(Ordering::Relaxed) {
+            true => (HealthState::Fails, Some("the ledger's log is not applied yet".to_owned())),
+            false => (HealthState::Ok, None),
+        };
+        let ledger = (HealthState::Degraded, Some("the ledger has no leader".to_owned()));
+        let check = |name, (state, reason)| HealthCheck { name, state, reason };
+        vec![check("reads", reads), check("ledger", ledger)]
+    }
+
+    fn measure(&self) {}
+}
+
+/// What the memory has nothing of.
+fn absent() -> Failure {
+    Failure::NotFound("the memory has nothing of the kind".to_owned())
+}
+
+impl AggregatorProcess for Memory {
     async fn add(&self, add: Add) -> Result<Added, Failure> {
         let Some(id) = add.id.as_ref().map(|id| id.digest) else { return self.add_anew(add).await };
         let mut ids = self.ids.lock().await;
@@ -289,6 +326,14 @@ impl Backend for Memory {
                 Ok(added)
             }
         }
+    }
+
+    async fn add_all(&self, adds: Vec<Add>) -> Vec<Result<CountedLine, Failure>> {
+        let mut outcomes = Vec::with_capacity(adds.len());
+        for add in adds {
+            outcomes.push(self.add(add).await.map(|_| CountedLine::Now));
+        }
+        outcomes
     }
 
     fn has_namespace(&self, name: &str) -> bool {
@@ -475,21 +520,88 @@ impl Backend for Memory {
         Ok(Progress { reading, next, rate_per_s: next.map(|_| self.rate.load(Ordering::Relaxed)), mode })
     }
 
-    async fn status(&self) -> StatusBody {
-        let dc = "usa-0".to_owned();
-        let ready = self.ready();
-        let reason = ready.as_ref().err().map(ToString::to_string);
-        StatusBody::Node(NodeStatusBody { dc, node: 0, ready: ready.is_ok(), reason, groups: Vec::new() })
+    async fn export(&self, _: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {
+        Err(absent())
     }
 
-    fn health(&self) -> Vec<HealthCheck> {
-        let reads = match self.unready.load(Ordering::Relaxed) {
-            true => (HealthState::Fails, Some("the ledger's log is not applied yet".to_owned())),
-            false => (HealthState::Ok, None),
-        };
-        let ledger = (HealthState::Degraded, Some("the ledger has no leader".to_owned()));
-        let check = |name, (state, reason)| HealthCheck { name, state, reason };
-        vec![check("reads", reads), check("ledger", ledger)]
+    async fn audit(&self, _: &CounterName, _: bool) -> Result<AuditBody, Failure> {
+        Err(absent())
+    }
+
+    async fn change_edges(&self, _: ChangeBody) -> Result<ChangedBody, Failure> {
+        Err(absent())
+    }
+
+    async fn allow_edges(&self, _: &str, _: &str) -> Result<(), Failure> {
+        Err(absent())
+    }
+
+    async fn graph_of(&self, _: &CounterName) -> Result<GraphBody, Failure> {
+        Err(absent())
+    }
+
+    async fn edges_audit(&self, _: Option<u64>) -> Result<EdgesAuditBody, Failure> {
+        Err(absent())
+    }
+
+    async fn slots(&self) -> Result<SlotsBody, Failure> {
+        Err(absent())
+    }
+
+    async fn move_slot(&self, _: MoveSlotBody) -> Result<SlotBody, Failure> {
+        Err(absent())
+    }
+
+    async fn stay_slot(&self, _: u16) -> Result<SlotBody, Failure> {
+        Err(absent())
+    }
+
+    async fn split_slot(&self, _: u16, _: Option<CounterName>) -> Result<SplitBody, Failure> {
+        Err(absent())
+    }
+
+    async fn groups(&self) -> Result<GroupsBody, Failure> {
+        Err(absent())
+    }
+
+    async fn declare_lost(&self, _: GroupName, _: bool) -> Result<GroupBody, Failure> {
+        Err(absent())
+    }
+
+    async fn dcs(&self) -> Result<DcsBody, Failure> {
+        Err(absent())
+    }
+
+    async fn forget(&self, _: &str, _: bool) -> Result<DcListedBody, Failure> {
+        Err(absent())
+    }
+
+    async fn image(&self) -> Result<ImageStream, Failure> {
+        Err(absent())
+    }
+
+    async fn members(&self) -> Result<MembersBody, Failure> {
+        Err(absent())
+    }
+
+    async fn change_voters(&self, _: ChangeVotersBody) -> Result<MembersBody, Failure> {
+        Err(absent())
+    }
+
+    async fn set_aside(&self, _: String) -> Result<MembersBody, Failure> {
+        Err(absent())
+    }
+
+    fn hops(&self) -> Option<&Hops> {
+        None
+    }
+
+    fn claims(&self) -> Option<&Claims> {
+        None
+    }
+
+    fn lives(&self) -> Option<&Lives> {
+        None
     }
 
     fn history(&self) -> History {

@@ -22,9 +22,9 @@ fn each<'v>(value: &'v Value, look: &mut impl FnMut(&'v serde_json::Map<String, 
 
 #[test]
 fn every_operation_is_described_with_its_errors() {
-    let document = document::<Memory>();
+    let document = document();
     let mut names = BTreeSet::new();
-    for rules in rules::<Memory>() {
+    for rules in rules() {
         assert!(names.insert(rules.name), "{} names two operations", rules.name);
         let said = &document["paths"][rules.path][rules.method.as_str().to_lowercase()];
         if rules.path == "/v1/live" {
@@ -46,7 +46,7 @@ fn every_operation_is_described_with_its_errors() {
 
 #[test]
 fn every_reference_leads_to_a_schema_and_every_schema_is_used() {
-    let document = document::<Memory>();
+    let document = document();
     let mut used = BTreeSet::new();
     each(&document, &mut |fields| {
         used.extend(fields.get("$ref").and_then(Value::as_str).map(|link| link.strip_prefix(COMPONENTS).unwrap()));
@@ -60,7 +60,7 @@ fn every_reference_leads_to_a_schema_and_every_schema_is_used() {
 
 #[test]
 fn every_object_of_a_body_is_closed() {
-    let document = document::<Memory>();
+    let document = document();
     let is_closed = |fields: &serde_json::Map<String, Value>| {
         ["additionalProperties", "unevaluatedProperties"].iter().any(|keyword| fields.contains_key(*keyword))
     };
@@ -78,7 +78,7 @@ fn every_object_of_a_body_is_closed() {
 async fn the_description_and_its_page_are_served_to_anybody() {
     let running = start().await;
     let said = running.send_with("GET", "/openapi.json", "", "").await;
-    assert_eq!((said.status, &said.json()), (200, &document::<Memory>()));
+    assert_eq!((said.status, &said.json()), (200, &document()));
     let page = running.send_with("GET", "/api", "", "").await;
     assert_eq!(page.status, 200);
     assert!(

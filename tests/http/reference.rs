@@ -3,7 +3,6 @@
 //!
 //! The generated parts are written anew with `TIDEMARK_BLESS=1`.
 
-use crate::memory::Memory;
 use std::collections::BTreeSet;
 use std::path::Path;
 use tidemark_proto::limits;
@@ -32,12 +31,12 @@ fn check(path: &str, wanted: &str) {
 fn every_operation_has_its_facts_on_the_page() {
     let page = read("docs/reference/http.md");
     let mut wanted = String::new();
-    let mut unknown: Vec<String> = rules::<Memory>().iter().map(heading).collect();
+    let mut unknown: Vec<String> = rules().iter().map(heading).collect();
     let (head, sections) = page.split_at(page.find("\n### ").expect("operations"));
     wanted += head;
     for section in sections.split("\n### ").skip(1) {
         let (title, rest) = section.split_once('\n').expect("a section");
-        let rules = rules::<Memory>().into_iter().find(|rules| heading(rules) == title);
+        let rules = rules().into_iter().find(|rules| heading(rules) == title);
         let rules = rules.unwrap_or_else(|| panic!("docs/reference/http.md: there is no {title}"));
         unknown.retain(|known| known != title);
         let prose = rest.trim_start_matches('\n').split_once("\n\n").map_or("", |(_, prose)| prose);

@@ -1,7 +1,6 @@
 //! Undeclared input of an operation is refused, and changes nothing. This is tried on each operation of the table that the router is made
 //! from, so that a new operation is tried by itself.
 
-use crate::memory::Memory;
 use crate::support::{Answer, Running, TOKEN, start};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -33,7 +32,7 @@ fn refusal(status: u16, code: &str) -> Refusal<'_> {
 }
 
 /// A path of this form.
-fn path_of(rules: &Rules, namespace: &str) -> String {
+pub fn path_of(rules: &Rules, namespace: &str) -> String {
     let names = [
         ("{namespace}", namespace),
         ("{key}", "q"),
@@ -223,7 +222,7 @@ async fn check(running: &Running, wrong: &Wrong) {
 async fn whatever_an_operation_does_not_declare_is_refused() {
     let running = start().await;
     running.memory.count_ones("search/q", 2);
-    let all = rules::<Memory>();
+    let all = rules();
     assert!(all.len() > 50, "{} operations", all.len());
     let mut tried = 0;
     for rules in &all {
@@ -283,7 +282,7 @@ fn requests() -> impl Strategy<Value = (usize, Vec<(String, String)>, String)> {
         Just(r#"{"counter":"search/q"}"#.to_owned()),
         "[\\[\\]{}:\",a-z0-9]{0,20}",
     ];
-    (0..rules::<Memory>().len(), prop::collection::vec((name, value), 0..4), body)
+    (0..rules().len(), prop::collection::vec((name, value), 0..4), body)
 }
 
 fn escaped(text: String) -> String {
@@ -294,7 +293,7 @@ fn escaped(text: String) -> String {
 fn any_request_is_answered_or_refused_with_a_code_and_without_an_effect() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let running = runtime.block_on(start());
-    let all = rules::<Memory>();
+    let all = rules();
     // These hold their connection for as long as the caller wants.
     let streams = ["/v1/events", "/v1/awards/{namespace}/{key}/{at}"];
     let mut runner = TestRunner::new_with_rng(

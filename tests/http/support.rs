@@ -90,24 +90,33 @@ impl Running {
 
     /// With these header lines.
     pub async fn send_with(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
-        let length = body.len();
-        let text = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
-        );
-        self.raw(text.as_bytes()).await
+        ask(self.address, method, path, headers, body).await
     }
 
     pub async fn raw(&self, bytes: &[u8]) -> Answer {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        // A server that has answered already may not want the rest.
-        let _ = stream.write_all(bytes).await;
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer).await;
-        let text = String::from_utf8(answer).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+        ask_raw(self.address, bytes).await
     }
+}
+
+/// Asks a server, with these header lines.
+pub async fn ask(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    let length = body.len();
+    let text = format!(
+        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    );
+    ask_raw(address, text.as_bytes()).await
+}
+
+async fn ask_raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // A server that has answered already may not want the rest.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let text = String::from_utf8(answer).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
 impl Answer {

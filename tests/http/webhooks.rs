@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemark_proto::ids::DcId;
 use tidemark_proto::msg::MilestoneSpec;
-use tidemark_server::http::{AwardFilter, AwardPosition, Backend, LIVE_PROTOCOL, Options, Server};
+use tidemark_server::http::{AggregatorProcess, AwardFilter, AwardPosition, LIVE_PROTOCOL, Options, Server};
 use tidemark_server::names::parse_counter;
 use tidemark_server::tls::Trust;
 use tidemark_server::webhook::{

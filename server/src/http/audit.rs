@@ -4,10 +4,12 @@ use super::operation::Ask;
 use super::params::value;
 use super::routes::counter_param;
 use super::typed::Json;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use crate::audit::AuditBody;
 
-pub(super) async fn audit<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<AuditBody>, Failure> {
+pub(super) async fn audit<B: AggregatorProcess>(
+    Ask { shared, params, .. }: Ask<B>,
+) -> Result<Json<AuditBody>, Failure> {
     let counter = counter_param(&params)?;
     let rows = match value(&params, "rows") {
         None | Some("false") => false,

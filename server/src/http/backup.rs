@@ -2,12 +2,12 @@
 
 use super::operation::Ask;
 use super::typed::Stream;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use axum::body::Body;
 use futures_util::stream;
 
 /// It needs the permission to write, because a reader could take everything away: an image names sessions, as digests.
-pub(super) async fn image<B: Backend>(ask: Ask<B>) -> Result<Stream, Failure> {
+pub(super) async fn image<B: AggregatorProcess>(ask: Ask<B>) -> Result<Stream, Failure> {
     let records = ask.shared.backend.image().await?;
     let body = stream::unfold(records, async |mut records| records.recv().await.map(|record| (record, records)));
     Ok(Stream(Body::from_stream(body)))

@@ -9,7 +9,7 @@ use super::body::{EventAt, Signed};
 use super::once::Said;
 use super::operation::{Ask, whole_body};
 use super::typed::{Answer, AnswerForm};
-use super::{Add, AddId, Backend, Counted, Failure};
+use super::{Add, AddId, AggregatorProcess, Counted, Failure};
 use crate::json::{self as strict, without_mark};
 use crate::names::parse_counter;
 use axum::body::Body;
@@ -113,7 +113,7 @@ struct Folded {
     known: HashMap<(CounterName, Half, Option<UnixTime>), usize>,
 }
 
-pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<BulkAnswer, Failure> {
+pub(super) async fn add<B: AggregatorProcess>(ask: Ask<B>, body: Body) -> Result<BulkAnswer, Failure> {
     let key = Said::of(ask.headers())?;
     let shared = &ask.shared;
     let overloaded =

@@ -6,7 +6,7 @@ use super::path::award_of;
 use super::routes::{is_signed, session_of};
 use super::server::Shared;
 use super::typed::Json;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use crate::claims::{ClaimBody, ClaimRuleBody, Claims};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,22 +23,25 @@ pub struct ClaimingBody {
     pub id: String,
 }
 
-pub(super) async fn rule<B: Backend>(ask: Ask<B>) -> Result<Json<ClaimRuleBody>, Failure> {
+pub(super) async fn rule<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<ClaimRuleBody>, Failure> {
     Ok(Json(claims(&ask.shared)?.rule(&ask.counter()?)))
 }
 
-pub(super) async fn set_rule<B: Backend>(ask: Ask<B>, wanted: ClaimRuleBody) -> Result<Json<ClaimRuleBody>, Failure> {
+pub(super) async fn set_rule<B: AggregatorProcess>(
+    ask: Ask<B>,
+    wanted: ClaimRuleBody,
+) -> Result<Json<ClaimRuleBody>, Failure> {
     Ok(Json(claims(&ask.shared)?.set_rule(&ask.counter()?, wanted).await?))
 }
 
-pub(super) async fn of<B: Backend>(ask: Ask<B>) -> Result<Json<ClaimBody>, Failure> {
+pub(super) async fn of<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<ClaimBody>, Failure> {
     let (counter, at) = award_of(ask.rest())?;
     Ok(Json(claims(&ask.shared)?.of(&counter, at)?))
 }
 
 /// The token of a session is the permission where we have signed it. Others are the front end's own, with names that may be guessed:
 /// the front end shows its own permission with them.
-pub(super) async fn claim<B: Backend>(ask: Ask<B>, said: ClaimingBody) -> Result<Json<ClaimBody>, Failure> {
+pub(super) async fn claim<B: AggregatorProcess>(ask: Ask<B>, said: ClaimingBody) -> Result<Json<ClaimBody>, Failure> {
     let shared = &ask.shared;
     shared.access.check_origin(ask.headers())?;
     let (counter, at) = award_of(ask.rest())?;
@@ -53,6 +56,6 @@ pub(super) async fn claim<B: Backend>(ask: Ask<B>, said: ClaimingBody) -> Result
     Ok(Json(claims(shared)?.claim(&counter, at, session, &id).await?))
 }
 
-fn claims<B: Backend>(shared: &Shared<B>) -> Result<&Claims, Failure> {
+fn claims<B: AggregatorProcess>(shared: &Shared<B>) -> Result<&Claims, Failure> {
     shared.backend.claims().ok_or_else(|| Failure::NotFound("awards are claimed at aggregators only".to_owned()))
 }

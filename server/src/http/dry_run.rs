@@ -4,7 +4,7 @@
 use super::operation::Ask;
 use super::path::award_of;
 use super::typed::Json;
-use super::{AwardState, Backend, Failure, MilestoneState, ProgressBody, milestone};
+use super::{AggregatorProcess, AwardState, Failure, MilestoneState, ProgressBody, milestone};
 use crate::api::body::{LiveBody, TrialBody};
 use crate::claims::ClaimRuleBody;
 use crate::webhook::WebhookTrial;
@@ -34,7 +34,10 @@ pub struct DryRunReport {
     pub connections: Option<usize>,
 }
 
-pub(super) async fn dry_run<B: Backend>(ask: Ask<B>, said: DryRunBody) -> Result<Json<DryRunReport>, Failure> {
+pub(super) async fn dry_run<B: AggregatorProcess>(
+    ask: Ask<B>,
+    said: DryRunBody,
+) -> Result<Json<DryRunReport>, Failure> {
     let (counter, at) = award_of(ask.rest())?;
     let (shared, DryRunBody { session }) = (&ask.shared, said);
     let session = match session {

@@ -5,7 +5,7 @@ use super::namespaces::check_namespace;
 use super::operation::Ask;
 use super::params::{number, value};
 use super::typed::Json;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use crate::edges::{AuditBody, ChangeBody, ChangedBody, GraphBody};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,18 +22,23 @@ pub(super) struct AllowedBody {
 }
 
 /// `POST /v1/edges`.
-pub(super) async fn change<B: Backend>(ask: Ask<B>, wanted: ChangeBody) -> Result<Json<ChangedBody>, Failure> {
+pub(super) async fn change<B: AggregatorProcess>(
+    ask: Ask<B>,
+    wanted: ChangeBody,
+) -> Result<Json<ChangedBody>, Failure> {
     Ok(Json(ask.shared.backend.change_edges(wanted).await?))
 }
 
 /// `GET /v1/edges/audit`: the authors of the last changes of edges; with `?entry=N` one of these changes, and its edges.
-pub(super) async fn audit<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<AuditBody>, Failure> {
+pub(super) async fn audit<B: AggregatorProcess>(
+    Ask { shared, params, .. }: Ask<B>,
+) -> Result<Json<AuditBody>, Failure> {
     let entry = value(&params, "entry").map(|text| number("entry", text, u64::MAX)).transpose()?;
     Ok(Json(shared.backend.edges_audit(entry).await?))
 }
 
 /// `PUT /v1/edges/allowed/{from}/{to}`.
-pub(super) async fn allow<B: Backend>(ask: Ask<B>) -> Result<Json<AllowedBody>, Failure> {
+pub(super) async fn allow<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<AllowedBody>, Failure> {
     let (from, to) = ask.rest().split_once('/').unwrap_or((ask.rest(), ""));
     for namespace in [from, to] {
         CounterName::new(namespace, b"-").map_err(|error| Failure::invalid("namespace", error))?;
@@ -44,6 +49,6 @@ pub(super) async fn allow<B: Backend>(ask: Ask<B>) -> Result<Json<AllowedBody>, 
 }
 
 /// `GET …/graph`.
-pub(super) async fn graph<B: Backend>(ask: Ask<B>) -> Result<Json<GraphBody>, Failure> {
+pub(super) async fn graph<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<GraphBody>, Failure> {
     Ok(Json(ask.shared.backend.graph_of(&ask.counter()?).await?))
 }

@@ -11,7 +11,8 @@ use super::server::{Shared, stopped};
 use super::totals::{Shown, Total, Watching};
 use super::winners::{Waiting, Winners};
 use super::{
-    AWARDS_MAX, Anew, AwardFilter, AwardPosition, Backend, Failure, GivenPosition, LIVE_PING_INTERVAL, News, birth_text,
+    AWARDS_MAX, AggregatorProcess, Anew, AwardFilter, AwardPosition, Failure, GivenPosition, LIVE_PING_INTERVAL, News,
+    birth_text,
 };
 use crate::process;
 use crate::session::Session;
@@ -106,7 +107,7 @@ enum Wanted {
     Watched,
 }
 
-impl<B: Backend> Feed<B> {
+impl<B: AggregatorProcess> Feed<B> {
     /// `?counter=NAMESPACE/KEY` (repeated), `awards=all|watched|none`, `after=POSITION` for awards and `own_after=POSITION` for the
     /// session's own, which are all told when it is left out; `last` is a newer `after`. A session sees its namespace, until it ends.
     pub fn open(
@@ -250,7 +251,7 @@ enum Source {
 
 impl Awards {
     /// Of awards from now on.
-    fn new<B: Backend>(backend: &B, wanted: Wanted, namespace: Option<String>) -> Awards {
+    fn new<B: AggregatorProcess>(backend: &B, wanted: Wanted, namespace: Option<String>) -> Awards {
         let (position, news) = backend.subscribe();
         Awards { wanted, namespace, position, missed: VecDeque::new(), begun: false, catch_up: false, news }
     }
@@ -263,7 +264,7 @@ impl Awards {
     }
 
     /// The next awards, some at a time.
-    async fn next<B: Backend>(&mut self, backend: &B) -> Result<Vec<Award>, End> {
+    async fn next<B: AggregatorProcess>(&mut self, backend: &B) -> Result<Vec<Award>, End> {
         loop {
             if self.catch_up && self.missed.is_empty() {
                 let filter = AwardFilter { namespace: None, counter: None, after: self.position, limit: AWARDS_MAX };
@@ -301,13 +302,17 @@ impl Awards {
     }
 }
 
-async fn placed<B: Backend>(backend: Arc<B>, after: Option<GivenPosition>, own_after: Option<GivenPosition>) -> Placed {
+async fn placed<B: AggregatorProcess>(
+    backend: Arc<B>,
+    after: Option<GivenPosition>,
+    own_after: Option<GivenPosition>,
+) -> Placed {
     let birth = process::birth_in_time(&*backend).await;
     let awards = found(&*backend, after).await;
     Placed { birth, awards, own: found(&*backend, own_after).await }
 }
 
-async fn found<B: Backend>(backend: &B, given: Option<GivenPosition>) -> Option<Result<AwardPosition, Anew>> {
+async fn found<B: AggregatorProcess>(backend: &B, given: Option<GivenPosition>) -> Option<Result<AwardPosition, Anew>> {
     match given {
         Some(given) => Some(process::found_in_time(backend, &given).await),
         None => None,
@@ -330,7 +335,7 @@ fn told_anew(of: Whose, anew: Anew, frames: &mut Vec<Frame>) -> AwardPosition {
     position.position
 }
 
-async fn next_awards<B: Backend>(awards: &mut Option<Awards>, backend: &B) -> Result<Vec<Award>, End> {
+async fn next_awards<B: AggregatorProcess>(awards: &mut Option<Awards>, backend: &B) -> Result<Vec<Award>, End> {
     match awards {
         Some(awards) if awards.begun => awards.next(backend).await,
         _ => std::future::pending().await,

@@ -5,7 +5,7 @@ use super::namespaces::check_namespace;
 use super::operation::Ask;
 use super::routes::session_of;
 use super::typed::{InTime, Json};
-use super::{Added, Backend, Failure};
+use super::{Added, AggregatorProcess, Failure};
 use crate::hop::HOP_LIFE_S;
 use crate::hops::{HopAsked, HopCounted, HopIssued, Hops};
 use crate::names::parse_counter;
@@ -73,7 +73,10 @@ pub struct HopPlaceBody {
     pub place: AddedBody,
 }
 
-pub(super) async fn issue<B: Backend>(ask: Ask<B>, asked: IssueHopBody) -> Result<Json<HopIssuedBody>, Failure> {
+pub(super) async fn issue<B: AggregatorProcess>(
+    ask: Ask<B>,
+    asked: IssueHopBody,
+) -> Result<Json<HopIssuedBody>, Failure> {
     let shared = &ask.shared;
     let counter = |text: &String| {
         let counter = parse_counter(text).map_err(|error| Failure::invalid("counters", error))?;
@@ -91,14 +94,17 @@ pub(super) async fn issue<B: Backend>(ask: Ask<B>, asked: IssueHopBody) -> Resul
 }
 
 /// The token is the permission: it was issued for exactly this.
-pub(super) async fn count<B: Backend>(ask: Ask<B>, said: CountHopBody) -> Result<InTime<HopCountedBody>, Failure> {
+pub(super) async fn count<B: AggregatorProcess>(
+    ask: Ask<B>,
+    said: CountHopBody,
+) -> Result<InTime<HopCountedBody>, Failure> {
     ask.shared.access.check_origin(ask.headers())?;
     let counted = hops(&*ask.shared.backend)?.count(&said.hop).await?;
     let is_pending = counted.places.iter().flatten().any(|place| *place == Added::Pending);
     Ok(InTime::new(HopCountedBody::from(counted), is_pending))
 }
 
-fn hops<B: Backend>(backend: &B) -> Result<&Hops, Failure> {
+fn hops<B: AggregatorProcess>(backend: &B) -> Result<&Hops, Failure> {
     backend.hops().ok_or_else(|| Failure::NotFound("hops are counted by aggregators only".to_owned()))
 }
 

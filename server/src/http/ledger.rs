@@ -2,20 +2,23 @@
 
 use super::operation::Ask;
 use super::typed::Json;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use crate::api::ledger::{ChangeVotersBody, MembersBody, SetAsideBody};
 
-pub(super) async fn members<B: Backend>(ask: Ask<B>) -> Result<Json<MembersBody>, Failure> {
+pub(super) async fn members<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<MembersBody>, Failure> {
     Ok(Json(ask.shared.backend.members().await?))
 }
 
-pub(super) async fn change_voters<B: Backend>(
+pub(super) async fn change_voters<B: AggregatorProcess>(
     ask: Ask<B>,
     change: ChangeVotersBody,
 ) -> Result<Json<MembersBody>, Failure> {
     Ok(Json(ask.shared.backend.change_voters(change).await?))
 }
 
-pub(super) async fn set_aside<B: Backend>(ask: Ask<B>, said: SetAsideBody) -> Result<Json<MembersBody>, Failure> {
+pub(super) async fn set_aside<B: AggregatorProcess>(
+    ask: Ask<B>,
+    said: SetAsideBody,
+) -> Result<Json<MembersBody>, Failure> {
     Ok(Json(ask.shared.backend.set_aside(said.aggregator).await?))
 }

@@ -8,7 +8,7 @@ use super::feed::{End, Feed, Frame};
 use super::operation::Ask;
 use super::server::Shared;
 use super::typed::{Answer, AnswerForm, shape_of};
-use super::{Backend, Failure, GivenPosition, LIVE_PING_INTERVAL};
+use super::{AggregatorProcess, Failure, GivenPosition, LIVE_PING_INTERVAL};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
@@ -44,7 +44,7 @@ pub(super) struct Subscribed(Response);
 pub(super) struct Events(Response);
 
 /// Subscribes over a WebSocket.
-pub(super) async fn upgrade<B: Backend>(ask: Ask<B>) -> Result<Subscribed, Failure> {
+pub(super) async fn upgrade<B: AggregatorProcess>(ask: Ask<B>) -> Result<Subscribed, Failure> {
     let Ask { shared, mut parts, params, .. } = ask;
     let session = shared.access.live(&parts.headers)?;
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(no_upgrade)?;
@@ -98,7 +98,7 @@ fn no_upgrade(rejection: WebSocketUpgradeRejection) -> Failure {
 
 /// Subscribes to server-sent events. An event about the awards of all sessions has its position as id, so that a browser repeats the
 /// position when it comes back. Each holds a connection, unlike a WebSocket: they get a part of those only.
-pub(super) async fn events<B: Backend>(ask: Ask<B>) -> Result<Events, Failure> {
+pub(super) async fn events<B: AggregatorProcess>(ask: Ask<B>) -> Result<Events, Failure> {
     let Ask { shared, parts, params, .. } = ask;
     let session = shared.access.live(&parts.headers)?;
     let overloaded =
@@ -141,7 +141,7 @@ fn last_event(headers: &HeaderMap) -> Result<Option<GivenPosition>, Failure> {
     text.parse::<GivenPosition>().map(Some).map_err(|error| Failure::invalid("after", error))
 }
 
-async fn run<B: Backend>(mut feed: Feed<B>, socket: WebSocket) {
+async fn run<B: AggregatorProcess>(mut feed: Feed<B>, socket: WebSocket) {
     let (mut sink, stream) = socket.split();
     let end = tokio::select! {
         end = write(&mut sink, &mut feed) => end,
@@ -150,7 +150,7 @@ async fn run<B: Backend>(mut feed: Feed<B>, socket: WebSocket) {
     let _ = timeout(GOODBYE_TIMEOUT, sink.send(goodbye(end))).await;
 }
 
-async fn write<B: Backend>(sink: &mut SplitSink<WebSocket, Message>, feed: &mut Feed<B>) -> End {
+async fn write<B: AggregatorProcess>(sink: &mut SplitSink<WebSocket, Message>, feed: &mut Feed<B>) -> End {
     let mut ping = tokio::time::interval(LIVE_PING_INTERVAL);
     loop {
         let messages: Vec<Message> = tokio::select! {

@@ -6,22 +6,22 @@ use super::operation::Ask;
 use super::params::value;
 use super::server::Shared;
 use super::typed::Json;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use crate::lives::{BegunBody, ExpiryBody, LifeBody, Lives, ResetBody};
 
-pub(super) async fn show<B: Backend>(ask: Ask<B>) -> Result<Json<LifeBody>, Failure> {
+pub(super) async fn show<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<LifeBody>, Failure> {
     Ok(Json(lives(&ask.shared)?.of(&ask.counter()?).await?))
 }
 
-pub(super) async fn reset<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<Json<BegunBody>, Failure> {
+pub(super) async fn reset<B: AggregatorProcess>(ask: Ask<B>, said: ResetBody) -> Result<Json<BegunBody>, Failure> {
     begin_again(&ask, true, said).await
 }
 
-pub(super) async fn remove<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<Json<BegunBody>, Failure> {
+pub(super) async fn remove<B: AggregatorProcess>(ask: Ask<B>, said: ResetBody) -> Result<Json<BegunBody>, Failure> {
     begin_again(&ask, false, said).await
 }
 
-async fn begin_again<B: Backend>(
+async fn begin_again<B: AggregatorProcess>(
     ask: &Ask<B>,
     keeps_milestones: bool,
     said: ResetBody,
@@ -32,7 +32,7 @@ async fn begin_again<B: Backend>(
     Ok(Json(lives.reset(&counter, keeps_milestones, if_generation).await?))
 }
 
-pub(super) async fn expire<B: Backend>(ask: Ask<B>, said: ExpiryBody) -> Result<Json<LifeBody>, Failure> {
+pub(super) async fn expire<B: AggregatorProcess>(ask: Ask<B>, said: ExpiryBody) -> Result<Json<LifeBody>, Failure> {
     let counter = ask.counter()?;
     let if_generation = generation_of(&ask, said.if_generation)?;
     let lives = lives(&ask.shared)?;
@@ -54,6 +54,6 @@ fn generation_of<B>(ask: &Ask<B>, in_body: Option<u32>) -> Result<Option<u32>, F
     }
 }
 
-fn lives<B: Backend>(shared: &Shared<B>) -> Result<&Lives, Failure> {
+fn lives<B: AggregatorProcess>(shared: &Shared<B>) -> Result<&Lives, Failure> {
     shared.backend.lives().ok_or_else(|| Failure::NotFound("counters are reset at aggregators only".to_owned()))
 }

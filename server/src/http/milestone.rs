@@ -4,7 +4,7 @@ use super::operation::Ask;
 use super::params::{number, value};
 use super::path::award_of;
 use super::typed::InTime;
-use super::{AWARD_WAIT_MAX, AwardState, Backend, Failure, MilestoneState, Mode, News, Progress, body};
+use super::{AWARD_WAIT_MAX, AggregatorProcess, AwardState, Failure, MilestoneState, Mode, News, Progress, body};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub struct ProgressBody {
 }
 
 /// Answers a wait: at once, or when something is known, or when the time is over.
-pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<InTime<AwardStateBody>, Failure> {
+pub(super) async fn award<B: AggregatorProcess>(ask: Ask<B>) -> Result<InTime<AwardStateBody>, Failure> {
     let (shared, (counter, at)) = (&ask.shared, award_of(ask.rest())?);
     let given =
         value(&ask.params, "wait_s").map(|text| number("wait_s", text, AWARD_WAIT_MAX.as_secs())).transpose()?;

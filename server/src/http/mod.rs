@@ -1,4 +1,4 @@
-//! HTTP/JSON and WebSocket in front of a [`Backend`]: routes, tokens, sessions, limits, pages.
+//! HTTP/JSON and WebSocket in front of an [`AggregatorProcess`] or a [`NodeProcess`]: routes, tokens, sessions, limits, pages.
 //!
 //! It speaks HTTP/1.1, plainly or over TLS. Numbers in JSON are whole numbers up to 2^62, which some languages must be told to
 //! read exactly. Keys may hold `/`. An unescaped last part that is a verb, such as `add` or `milestones`, is that verb. So a key
@@ -25,6 +25,7 @@ mod lives;
 mod log_level;
 mod milestone;
 mod namespaces;
+mod node;
 mod once;
 mod openapi;
 mod operation;
@@ -56,7 +57,7 @@ pub use crate::api::{
     GivenPosition, HealthCheck, HealthState, History, MarkedPosition, MilestoneList, MilestoneState, MilestoneStatus,
     News, Progress, ReadVersion,
 };
-pub use crate::process::Backend;
+pub use crate::process::{AggregatorProcess, NodeProcess, Process, Unready};
 pub use crate::webhook::WebhookTrial;
 pub use answer::FailureText;
 pub use asset::Asset;
@@ -74,7 +75,7 @@ pub use operation::only_post;
 pub use operation::{Permission, Rules};
 pub use operations::rules;
 pub use params::{Param, ParamKind};
-pub use server::{Options, Server};
+pub use server::{NodeOptions, Options, Server};
 pub use typed::{AnswerForm, Shape};
 
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use super::operation::Ask;
 use super::server::Shared;
 use super::typed::Json;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use crate::api::namespaces::{NamespacesBody, UNKNOWN_NAMESPACE};
 
 /// Namespaces that an error lists; of further ones it says how many.
@@ -13,12 +13,12 @@ const NEAR_SHARE: usize = 3;
 /// Near ones that are named.
 const NEAR_MAX: usize = 3;
 
-pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<NamespacesBody>, Failure> {
+pub(super) async fn list<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<NamespacesBody>, Failure> {
     Ok(Json(NamespacesBody { namespaces: ask.shared.backend.namespaces()? }))
 }
 
 /// Refuses a namespace that does not exist. A process that is not ready may not have heard of it yet.
-pub(super) fn check_namespace<B: Backend>(shared: &Shared<B>, name: &str) -> Result<(), Failure> {
+pub(super) fn check_namespace<B: AggregatorProcess>(shared: &Shared<B>, name: &str) -> Result<(), Failure> {
     let backend = &*shared.backend;
     if backend.has_namespace(name) {
         return Ok(());
@@ -28,14 +28,14 @@ pub(super) fn check_namespace<B: Backend>(shared: &Shared<B>, name: &str) -> Res
 }
 
 /// The same failure with what can be done about it, where it is that a namespace does not exist.
-pub(super) fn explained<B: Backend>(shared: &Shared<B>, failure: Failure, namespace: &str) -> Failure {
+pub(super) fn explained<B: AggregatorProcess>(shared: &Shared<B>, failure: Failure, namespace: &str) -> Failure {
     match failure.code() {
         UNKNOWN_NAMESPACE => unknown_namespace(&*shared.backend, namespace),
         _ => failure,
     }
 }
 
-fn unknown_namespace(backend: &impl Backend, name: &str) -> Failure {
+fn unknown_namespace(backend: &impl AggregatorProcess, name: &str) -> Failure {
     let known = backend.namespaces().unwrap_or_default();
     let known: Vec<&str> = known.iter().map(|namespace| namespace.name.as_str()).collect();
     Failure::Absent { code: UNKNOWN_NAMESPACE, message: unknown_text(name, &known) }

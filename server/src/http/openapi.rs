@@ -6,10 +6,11 @@
 mod shapes;
 
 use super::asset::Asset;
-use super::operation::{Ask, IDEMPOTENCY_KEY, Permission};
+use super::operation::{AskOf, IDEMPOTENCY_KEY, Permission};
 use super::params::{Param, ParamKind};
+use super::server::State;
 use super::typed::{Answer, AnswerForm, JSON, Shape};
-use super::{BULK_LINES_MAX, Backend, Failure, READ_COUNTERS_MAX, Rules, answer, rules};
+use super::{BULK_LINES_MAX, Failure, READ_COUNTERS_MAX, Rules, answer, rules};
 use crate::schemas::{COUNTER_PATTERN, ID_PATTERN, NAMESPACE_PATTERN, PREFIX_PATTERN, TIME_PATTERN};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -34,13 +35,13 @@ const WEBSOCKET: &str = "/v1/live";
 pub(super) struct Described(Response);
 
 /// `GET /openapi.json`.
-pub(super) async fn serve<B: Backend>(ask: Ask<B>) -> Result<Described, Failure> {
-    Ok(Described(asset::<B>().answer(ask.headers())))
+pub(super) async fn serve<S: State>(ask: AskOf<S>) -> Result<Described, Failure> {
+    Ok(Described(asset().answer(ask.headers())))
 }
 
-fn asset<B: Backend>() -> &'static Asset {
+fn asset() -> &'static Asset {
     static DOCUMENT: OnceLock<Asset> = OnceLock::new();
-    DOCUMENT.get_or_init(|| Asset::new(JSON, String::leak(document::<B>().to_string())))
+    DOCUMENT.get_or_init(|| Asset::new(JSON, String::leak(document().to_string())))
 }
 
 impl IntoResponse for Described {
@@ -59,10 +60,10 @@ impl Answer for Described {
 }
 
 /// The description of all operations.
-pub fn document<B: Backend>() -> Value {
+pub fn document() -> Value {
     let mut shapes = Shapes::new();
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for rules in rules::<B>().iter().filter(|rules| rules.path != WEBSOCKET) {
+    for rules in rules().iter().filter(|rules| rules.path != WEBSOCKET) {
         let path = paths.entry(rules.path).or_insert_with(|| path_item(rules));
         path.insert(rules.method.as_str().to_lowercase(), operation(rules, &mut shapes));
     }

@@ -4,12 +4,11 @@
 //! before the handler runs, so no route ignores a caller's input. The table is in [`operations`](super::operations); the router, the
 //! answers to wrong methods and the tests are made from it.
 
-use super::namespaces::check_namespace;
 use super::params::{Param, Params, read_params};
 use super::path::counter_of;
-use super::server::Shared;
+use super::server::{Shared, State};
 use super::typed::{Answer, AnswerForm, Shape, shape_of};
-use super::{BODY_BYTES_MAX, Backend, Failure, body};
+use super::{BODY_BYTES_MAX, Failure, body};
 use crate::json;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -74,17 +73,20 @@ pub struct Rules {
 /// An error of an operation, by its status and its code.
 pub type ErrorCode = (u16, &'static str);
 
-type Handler<B> = Box<dyn Fn(Ask<B>, Body) -> BoxFuture<'static, Result<Response, Failure>> + Send + Sync>;
+type Handler<S> = Box<dyn Fn(AskOf<S>, Body) -> BoxFuture<'static, Result<Response, Failure>> + Send + Sync>;
 
-/// A method on a path.
-pub(super) struct Operation<B> {
+/// A method on a path, of a process whose requests share the state `S`.
+pub(super) struct Operation<S> {
     pub rules: Rules,
-    handler: Handler<B>,
+    handler: Handler<S>,
 }
 
+/// A request to an aggregator that was held against its operation.
+pub(super) type Ask<B> = AskOf<Shared<B>>;
+
 /// A request that was held against its operation.
-pub(super) struct Ask<B> {
-    pub shared: Arc<Shared<B>>,
+pub(super) struct AskOf<S> {
+    pub shared: Arc<S>,
     pub parts: Parts,
     pub params: Params,
     /// The place of the names in the path, still escaped.
@@ -92,13 +94,13 @@ pub(super) struct Ask<B> {
 }
 
 /// Reads without a body.
-pub(super) fn get<B, A, F>(
+pub(super) fn get<S, A, F>(
     name: &'static str,
     path: &'static str,
-    handler: impl Fn(Ask<B>) -> F + Send + Sync + 'static,
-) -> Operation<B>
+    handler: impl Fn(AskOf<S>) -> F + Send + Sync + 'static,
+) -> Operation<S>
 where
-    B: Backend,
+    S: State,
     A: Answer,
     F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
@@ -106,19 +108,19 @@ where
 }
 
 /// Changes something without a body. `name` is what a client calls it.
-pub(super) fn bare<B, A, F>(
+pub(super) fn bare<S, A, F>(
     name: &'static str,
     method: Method,
     path: &'static str,
-    handler: impl Fn(Ask<B>) -> F + Send + Sync + 'static,
-) -> Operation<B>
+    handler: impl Fn(AskOf<S>) -> F + Send + Sync + 'static,
+) -> Operation<S>
 where
-    B: Backend,
+    S: State,
     A: Answer,
     F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     let handler = Arc::new(handler);
-    let whole: Handler<B> = Box::new(move |ask, body| {
+    let whole: Handler<S> = Box::new(move |ask, body| {
         let handler = handler.clone();
         Box::pin(async move {
             refuse_body(body).await?;
@@ -129,14 +131,14 @@ where
 }
 
 /// Reads one JSON object; no body is an empty object.
-pub(super) fn json<B, T, A, F>(
+pub(super) fn json<S, T, A, F>(
     name: &'static str,
     method: Method,
     path: &'static str,
-    handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static,
-) -> Operation<B>
+    handler: impl Fn(AskOf<S>, T) -> F + Send + Sync + 'static,
+) -> Operation<S>
 where
-    B: Backend,
+    S: State,
     T: DeserializeOwned + JsonSchema + Send + 'static,
     A: Answer,
     F: Future<Output = Result<A, Failure>> + Send + 'static,
@@ -145,21 +147,21 @@ where
 }
 
 /// The same of a longer body.
-pub(super) fn json_of<B, T, A, F>(
+pub(super) fn json_of<S, T, A, F>(
     name: &'static str,
     method: Method,
     path: &'static str,
     most: usize,
-    handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static,
-) -> Operation<B>
+    handler: impl Fn(AskOf<S>, T) -> F + Send + Sync + 'static,
+) -> Operation<S>
 where
-    B: Backend,
+    S: State,
     T: DeserializeOwned + JsonSchema + Send + 'static,
     A: Answer,
     F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     let handler = Arc::new(handler);
-    let whole: Handler<B> = Box::new(move |ask, bytes| {
+    let whole: Handler<S> = Box::new(move |ask, bytes| {
         let handler = handler.clone();
         Box::pin(async move {
             let bytes = whole_body(bytes, most).await?;
@@ -178,21 +180,21 @@ where
 }
 
 /// Reads a body of many objects itself, as [`whole_body`] does.
-pub(super) fn many<B, T, A, F>(
+pub(super) fn many<S, T, A, F>(
     name: &'static str,
     method: Method,
     path: &'static str,
     most: usize,
-    handler: impl Fn(Ask<B>, Body) -> F + Send + Sync + 'static,
-) -> Operation<B>
+    handler: impl Fn(AskOf<S>, Body) -> F + Send + Sync + 'static,
+) -> Operation<S>
 where
-    B: Backend,
+    S: State,
     T: DeserializeOwned + JsonSchema,
     A: Answer,
     F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     let handler = Arc::new(handler);
-    let whole: Handler<B> = Box::new(move |ask, body| {
+    let whole: Handler<S> = Box::new(move |ask, body| {
         let handler = handler.clone();
         Box::pin(async move { handler(ask, body).await.map(A::into_response) })
     });
@@ -229,34 +231,40 @@ impl Rules {
     }
 }
 
-impl<B: Backend> Operation<B> {
-    pub fn with(mut self, permission: Permission) -> Operation<B> {
+impl<S: State> Operation<S> {
+    /// Of a process that does not serve it: it answers `elsewhere` to a request that is as the operation says.
+    pub fn elsewhere(rules: Rules, elsewhere: Failure) -> Operation<S> {
+        let handler: Handler<S> = Box::new(move |_, _| Box::pin(std::future::ready(Err(elsewhere.clone()))));
+        Operation { rules, handler }
+    }
+
+    pub fn with(mut self, permission: Permission) -> Operation<S> {
         self.rules.permission = permission;
         self
     }
 
-    pub fn params(mut self, params: &[&[Param]]) -> Operation<B> {
+    pub fn params(mut self, params: &[&[Param]]) -> Operation<S> {
         self.rules.params = params.concat();
         self
     }
 
     /// May fail with these errors, besides those of every request like it.
-    pub fn fails(mut self, with: &[&[ErrorCode]]) -> Operation<B> {
+    pub fn fails(mut self, with: &[&[ErrorCode]]) -> Operation<S> {
         self.rules.fails = with.concat();
         self
     }
 
     /// Takes an `Idempotency-Key`.
-    pub fn keyed(mut self) -> Operation<B> {
+    pub fn keyed(mut self) -> Operation<S> {
         self.rules.keyed = true;
         self
     }
 
-    async fn answer(&self, shared: Arc<Shared<B>>, request: Request, rest: Range<usize>) -> Result<Response, Failure> {
+    async fn answer(&self, shared: Arc<S>, request: Request, rest: Range<usize>) -> Result<Response, Failure> {
         let (parts, body) = request.into_parts();
         match self.rules.permission {
-            Permission::Read => shared.access.read(&parts.headers)?,
-            Permission::Write => shared.access.write(&parts.headers)?,
+            Permission::Read => shared.access().read(&parts.headers)?,
+            Permission::Write => shared.access().write(&parts.headers)?,
             Permission::Open | Permission::Own => {}
         }
         if !self.rules.keyed && parts.headers.contains_key(IDEMPOTENCY_KEY) {
@@ -265,13 +273,13 @@ impl<B: Backend> Operation<B> {
             return Err(Failure::invalid("idempotency_key", message));
         }
         let params = read_params(&self.rules, parts.uri.query().unwrap_or_default())?;
-        let ask = Ask { shared, parts, params, rest };
+        let ask = AskOf { shared, parts, params, rest };
         ask.check_namespaces(&self.rules)?;
         (self.handler)(ask, body).await
     }
 }
 
-impl<B: Backend> Ask<B> {
+impl<S: State> AskOf<S> {
     pub fn headers(&self) -> &HeaderMap {
         &self.parts.headers
     }
@@ -291,15 +299,15 @@ impl<B: Backend> Ask<B> {
         counter_of(self.rest())
     }
 
-    /// Refuses namespaces that do not exist. The hottest path leaves it to the backend, which has to look anyway.
+    /// Refuses namespaces that do not exist. The hottest path leaves it to the process, which has to look anyway.
     fn check_namespaces(&self, rules: &Rules) -> Result<(), Failure> {
         if rules.path.contains("{namespace}") && !rules.keyed {
-            check_namespace(&self.shared, &self.namespace())?;
+            self.shared.check_namespace(&self.namespace())?;
         }
         for (name, value) in self.params.iter() {
             let param = rules.params.iter().find(|param| param.name == name);
             if let Some(namespace) = param.and_then(|param| param.namespace_in(value)) {
-                check_namespace(&self.shared, namespace)?;
+                self.shared.check_namespace(namespace)?;
             }
         }
         Ok(())
@@ -307,19 +315,19 @@ impl<B: Backend> Ask<B> {
 }
 
 /// A path, and what may be done there.
-struct Resource<B> {
+struct Resource<S> {
     before: &'static str,
     after: &'static str,
     /// Parts of the path between the two.
     parts: usize,
     /// Whether there may be more of them.
     has_key: bool,
-    operations: Vec<Operation<B>>,
+    operations: Vec<Operation<S>>,
     allow: HeaderValue,
 }
 
-impl<B: Backend> Resource<B> {
-    fn new(path: &'static str) -> Resource<B> {
+impl<S: State> Resource<S> {
+    fn new(path: &'static str) -> Resource<S> {
         let (before, names) = path.split_at(path.find('{').unwrap_or(path.len()));
         let (names, after) = names.split_at(names.rfind('}').map_or(0, |end| end + 1));
         Resource {
@@ -346,15 +354,15 @@ impl<B: Backend> Resource<B> {
 }
 
 /// All operations, by their paths.
-pub(super) struct Api<B> {
-    shared: Arc<Shared<B>>,
+pub(super) struct Api<S> {
+    shared: Arc<S>,
     /// By the first part of the path behind its version; of those that begin so, longer endings come first.
-    resources: HashMap<&'static str, Vec<Resource<B>>>,
+    resources: HashMap<&'static str, Vec<Resource<S>>>,
 }
 
-impl<B: Backend> Api<B> {
-    pub fn new(shared: Arc<Shared<B>>, operations: Vec<Operation<B>>) -> Api<B> {
-        let mut resources: HashMap<&'static str, Vec<Resource<B>>> = HashMap::new();
+impl<S: State> Api<S> {
+    pub fn new(shared: Arc<S>, operations: Vec<Operation<S>>) -> Api<S> {
+        let mut resources: HashMap<&'static str, Vec<Resource<S>>> = HashMap::new();
         for operation in operations {
             let path = operation.rules.path;
             let all = resources.entry(first_part(path)).or_default();
@@ -393,7 +401,7 @@ fn first_part(path: &str) -> &str {
     path.split('/').nth(1).unwrap_or_default()
 }
 
-fn allow<B>(operations: &[Operation<B>]) -> HeaderValue {
+fn allow<S>(operations: &[Operation<S>]) -> HeaderValue {
     let mut methods: Vec<&str> = operations.iter().map(|operation| operation.rules.method.as_str()).collect();
     if methods.contains(&"GET") {
         methods.push("HEAD");
@@ -420,7 +428,7 @@ pub(super) async fn only_get(method: Method, uri: Uri) -> Response {
     not_allowed(&method, uri.path(), &HeaderValue::from_static("GET, HEAD"))
 }
 
-fn unknown<B: Backend>(path: &str, candidates: &[Resource<B>]) -> Failure {
+fn unknown<S>(path: &str, candidates: &[Resource<S>]) -> Failure {
     let known: Vec<&str> = candidates
         .iter()
         .flat_map(|resource| resource.operations.first())

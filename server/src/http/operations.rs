@@ -7,10 +7,12 @@ use super::edges::EDGES_BODY_BYTES_MAX;
 use super::operation::{Operation, Permission, Rules, bare, get, json, json_of, many};
 use super::params::{Param, ParamKind};
 use super::series::{RANGE_MAX, READ_BODY_BYTES_MAX, WINDOW_PARAMS};
+use super::server::{Shared, State};
 use super::{
-    AWARD_WAIT_MAX, AWARDS_MAX, Backend, audit, backup, bulk, claims, dcs, dry_run, edges, fails, groups, hop_routes,
-    ledger, live, lives, log_level, milestone, namespaces, openapi, routes, series, slots, webhooks,
+    AWARD_WAIT_MAX, AWARDS_MAX, AggregatorProcess, audit, backup, bulk, claims, dcs, dry_run, edges, fails, groups,
+    hop_routes, ledger, live, lives, log_level, milestone, namespaces, openapi, routes, series, slots, webhooks,
 };
+use crate::backend::LocalBackend;
 use crate::schemas::{PERIOD_PATTERN, POSITION_PATTERN, VERSION_PATTERN};
 use axum::http::Method;
 use tidemark_proto::limits::{MILESTONE_MAX, RANKS_MAX};
@@ -38,13 +40,14 @@ const PUT: Method = Method::PUT;
 const DELETE: Method = Method::DELETE;
 
 /// The parameters, answers and failures of each operation.
-pub fn rules<B: Backend>() -> Vec<Rules> {
-    operations::<B>().into_iter().map(|operation| operation.rules).collect()
+pub fn rules() -> Vec<Rules> {
+    operations::<LocalBackend>().into_iter().map(|operation| operation.rules).collect()
 }
 
-/// All of them.
-pub(super) fn operations<B: Backend>() -> Vec<Operation<B>> {
-    let mut all = process();
+/// All of them: an aggregator serves each.
+pub(super) fn operations<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
+    let mut all = of_every_process();
+    all.extend(process());
     all.extend(counters());
     all.extend(parts_of_counters());
     all.extend(many_counters());
@@ -55,26 +58,32 @@ pub(super) fn operations<B: Backend>() -> Vec<Operation<B>> {
     all
 }
 
-/// The process itself.
-fn process<B: Backend>() -> Vec<Operation<B>> {
+/// What every process serves, a node too.
+pub(super) fn of_every_process<S: State>() -> Vec<Operation<S>> {
     vec![
-        get("healthz", "/healthz", routes::alive::<B>).with(Permission::Open),
-        get("readyz", "/readyz", routes::ready::<B>)
+        get("healthz", "/healthz", routes::alive::<S>).with(Permission::Open),
+        get("readyz", "/readyz", routes::ready::<S>)
             .params(&[&[Param::new("verbose", ParamKind::Flag)]])
             .with(Permission::Open),
-        get("metrics", "/metrics", routes::metrics_text::<B>),
-        get("openapi", "/openapi.json", openapi::serve::<B>).with(Permission::Open),
-        get("status", "/v1/status", routes::status::<B>),
+        get("metrics", "/metrics", routes::metrics_text::<S>),
+        get("openapi", "/openapi.json", openapi::serve::<S>).with(Permission::Open),
+        get("status", "/v1/status", routes::status::<S>),
+        get("log_level", "/v1/log-level", log_level::show::<S>),
+        json("set_log_level", PUT, "/v1/log-level", log_level::change::<S>).fails(&[&[(400, "log_level")]]),
+    ]
+}
+
+/// The aggregator itself.
+fn process<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
+    vec![
         get("cluster", "/v1/cluster", routes::cluster::<B>).params(&[&[COUNTER.needed()]]),
         get("namespaces", "/v1/namespaces", namespaces::list::<B>),
-        get("log_level", "/v1/log-level", log_level::show::<B>),
-        json("set_log_level", PUT, "/v1/log-level", log_level::change::<B>).fails(&[&[(400, "log_level")]]),
         get("backup", "/v1/backup", backup::image::<B>).with(Permission::Write),
     ]
 }
 
 /// Counting, reading, and lives of counters.
-fn counters<B: Backend>() -> Vec<Operation<B>> {
+fn counters<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
     let version = Param::text("at_least", VERSION_PATTERN);
     let stale: &[_] = &[(409, "version_elsewhere"), (409, "version_unknown")];
     let many_lines: &[_] = &[(400, "counter"), (400, "nothing_added"), (400, "too_many_lines")];
@@ -82,7 +91,7 @@ fn counters<B: Backend>() -> Vec<Operation<B>> {
         json("add", POST, "/v1/counters/{namespace}/{key}/add", routes::add::<B>)
             .keyed()
             .fails(&[fails::COUNTS, fails::SESSION_OF_ANOTHER]),
-        many::<B, BulkLine, _, _>("add_many", POST, "/v1/add", BULK_BYTES_MAX, bulk::add::<B>)
+        many::<Shared<B>, BulkLine, _, _>("add_many", POST, "/v1/add", BULK_BYTES_MAX, bulk::add::<B>)
             .keyed()
             .fails(&[fails::COUNTS, many_lines]),
         get("read_counters", "/v1/counters", routes::read_counters::<B>)
@@ -105,7 +114,7 @@ fn counters<B: Backend>() -> Vec<Operation<B>> {
 }
 
 /// The operations on one counter besides its value.
-fn parts_of_counters<B: Backend>() -> Vec<Operation<B>> {
+fn parts_of_counters<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
     let at = Param::number("at", 1, MILESTONE_MAX);
     vec![
         get("progress", "/v1/counters/{namespace}/{key}/progress", routes::progress::<B>),
@@ -129,7 +138,7 @@ fn parts_of_counters<B: Backend>() -> Vec<Operation<B>> {
 }
 
 /// Many counters at once.
-fn many_counters<B: Backend>() -> Vec<Operation<B>> {
+fn many_counters<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
     let children = Param::new("children", ParamKind::Counter);
     let places = Param::number("k", 1, RANKS_MAX as u64);
     let prefix = PREFIX.needed();
@@ -156,7 +165,7 @@ fn many_counters<B: Backend>() -> Vec<Operation<B>> {
 }
 
 /// Edges between counters.
-fn graph<B: Backend>() -> Vec<Operation<B>> {
+fn graph<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
     vec![
         json_of("change_edges", POST, "/v1/edges", EDGES_BODY_BYTES_MAX, edges::change::<B>).fails(&[fails::EDGES]),
         get("edges_audit", "/v1/edges/audit", edges::audit::<B>).params(&[&[Param::number("entry", 1, u64::MAX)]]),
@@ -169,7 +178,7 @@ fn graph<B: Backend>() -> Vec<Operation<B>> {
 }
 
 /// Awards and their claims.
-fn awards<B: Backend>() -> Vec<Operation<B>> {
+fn awards<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
     let limit = Param::number("limit", 1, AWARDS_MAX as u64);
     let filter = [Param::new("namespace", ParamKind::Namespace), COUNTER, AFTER, limit];
     let wait = Param::number("wait_s", 1, AWARD_WAIT_MAX.as_secs());
@@ -190,7 +199,7 @@ fn awards<B: Backend>() -> Vec<Operation<B>> {
 }
 
 /// The recipients of awards: sessions, subscribers, receivers; and redirected queries.
-fn sessions<B: Backend>() -> Vec<Operation<B>> {
+fn sessions<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
     let issue: &[_] = &[(400, "count"), (400, "expires_s"), (400, "namespace"), (404, "unknown_namespace")];
     let hop: &[_] =
         &[(400, "counters"), (400, "expires_s"), (400, "home"), (400, "hop"), (400, "id"), (404, "unknown_namespace")];
@@ -217,7 +226,7 @@ fn sessions<B: Backend>() -> Vec<Operation<B>> {
 }
 
 /// The operations of operators.
-fn cluster<B: Backend>() -> Vec<Operation<B>> {
+fn cluster<B: AggregatorProcess>() -> Vec<Operation<Shared<B>>> {
     let set_aside: &[_] = &[(400, "aggregator"), (409, "alone"), (409, "connected")];
     vec![
         get("groups", "/v1/groups", groups::list::<B>),

@@ -3,23 +3,24 @@
 use super::answer::json;
 use super::body::EventAt;
 use super::namespaces::{check_namespace, explained};
+use super::node;
 use super::once::Said;
-use super::operation::{Api, Ask, only_get};
+use super::operation::{Api, Ask, AskOf, Operation, only_get};
 use super::operations::operations;
 use super::params::{number, value};
 use super::path::numbered_award;
-use super::server::Shared;
+use super::server::{NodeShared, Shared, State};
 use super::typed::{Answer, AnswerForm, Exposition, InTime, Json, Line};
 use super::{
-    AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, GivenPosition, MilestoneList,
-    ProgressBody, READ_COUNTERS_MAX, REQUEST_TIMEOUT, StatusBody, body, letter, pages, series, spans,
+    AWARDS_MAX, Add, Added, AggregatorProcess, AwardFilter, AwardPosition, BODY_BYTES_MAX, Failure, GivenPosition,
+    MilestoneList, ProgressBody, READ_COUNTERS_MAX, REQUEST_TIMEOUT, StatusBody, body, letter, pages, series, spans,
 };
 use crate::certificate::Certificate;
 use crate::names::{parse_counter, session_id};
-use crate::process;
+use crate::process::{self, NodeProcess, Process};
 use crate::session::{IssueError, SESSION_VERSION};
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State as Extract};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -36,9 +37,28 @@ const PREFLIGHT: [(header::HeaderName, &str); 2] = [
     (header::ACCESS_CONTROL_MAX_AGE, "600"),
 ];
 
-/// All routes, and those of a front end.
-pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) -> Router {
-    let api = Arc::new(Api::new(shared.clone(), operations()));
+/// The routes of an aggregator: the whole table, and those of a front end.
+pub(super) struct AggregatorRouter(pub Router);
+
+impl AggregatorRouter {
+    pub fn new<B: AggregatorProcess>(shared: Arc<Shared<B>>, front: Option<Router>) -> AggregatorRouter {
+        AggregatorRouter(router(shared, operations(), front))
+    }
+}
+
+/// The routes of a node: what it tells of itself. Every other operation of the table is answered from one place.
+pub(super) struct NodeRouter(pub Router);
+
+impl NodeRouter {
+    pub fn new<N: NodeProcess>(shared: Arc<NodeShared<N>>) -> NodeRouter {
+        let operations = node::operations(shared.process().dc());
+        NodeRouter(router(shared, operations, None))
+    }
+}
+
+/// The routes of these operations, of pages, and of a front end.
+fn router<S: State>(shared: Arc<S>, operations: Vec<Operation<S>>, front: Option<Router>) -> Router {
+    let api = Arc::new(Api::new(shared.clone(), operations));
     let first = front.unwrap_or_else(|| Router::new().route("/", pages::console().route()));
     first
         .merge(pages::routes())
@@ -47,7 +67,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .fallback(async move |request: Request| api.answer(request).await)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn(letter::check))
-        .layer(from_fn_with_state(shared, across_origins::<B>))
+        .layer(from_fn_with_state(shared, across_origins::<S>))
         .layer(from_fn(in_time))
         .layer(from_fn(spans::in_a_span))
 }
@@ -69,8 +89,8 @@ async fn in_time(request: Request, next: Next) -> Response {
 
 /// Lets pages of allowed origins read answers (the Fetch standard's CORS protocol), and answers what browsers ask beforehand: the methods
 /// that the path has.
-async fn across_origins<B: Backend>(State(shared): State<Arc<Shared<B>>>, request: Request, next: Next) -> Response {
-    let origin = shared.access.allowed_origin(request.headers()).cloned();
+async fn across_origins<S: State>(Extract(shared): Extract<Arc<S>>, request: Request, next: Next) -> Response {
+    let origin = shared.access().allowed_origin(request.headers()).cloned();
     let asks_first = request.method() == Method::OPTIONS;
     let mut response = next.run(request).await;
     if let Some(origin) = origin {
@@ -98,17 +118,17 @@ pub(super) enum Ready {
 }
 
 /// `GET /healthz`.
-pub(super) async fn alive<B: Backend>(_: Ask<B>) -> Result<Line, Failure> {
+pub(super) async fn alive<S: State>(_: AskOf<S>) -> Result<Line, Failure> {
     Ok(Line("ok\n"))
 }
 
 /// 200 while requests should be sent here. `?verbose` answers each check, whatever the status.
-pub(super) async fn ready<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Ready, Failure> {
-    let ready = shared.backend.ready();
+pub(super) async fn ready<S: State>(AskOf { shared, params, .. }: AskOf<S>) -> Result<Ready, Failure> {
+    let ready = shared.process().ready();
     if params.is_empty() {
         return Ok(ready.map(|()| Ready::Line)?);
     }
-    Ok(Ready::Checks(body::ReadyBody { ready: ready.is_ok(), checks: shared.backend.health() }))
+    Ok(Ready::Checks(body::ReadyBody { ready: ready.is_ok(), checks: shared.process().health() }))
 }
 
 impl IntoResponse for Ready {
@@ -131,24 +151,24 @@ impl Answer for Ready {
     }
 }
 
-pub(super) async fn metrics_text<B: Backend>(Ask { shared, .. }: Ask<B>) -> Result<Exposition, Failure> {
-    let metrics = shared.metrics.as_ref().ok_or_else(|| Failure::NotFound("this process keeps no metrics".into()))?;
-    shared.backend.measure();
+pub(super) async fn metrics_text<S: State>(AskOf { shared, .. }: AskOf<S>) -> Result<Exposition, Failure> {
+    let metrics = shared.metrics().ok_or_else(|| Failure::NotFound("this process keeps no metrics".into()))?;
+    shared.process().measure();
     Ok(Exposition(metrics.render()))
 }
 
-pub(super) async fn status<B: Backend>(ask: Ask<B>) -> Result<Json<StatusBody>, Failure> {
-    Ok(Json(ask.shared.backend.status().await))
+pub(super) async fn status<S: State>(ask: AskOf<S>) -> Result<Json<StatusBody>, Failure> {
+    Ok(Json(ask.shared.process().status().await))
 }
 
-pub(super) async fn cluster<B: Backend>(
+pub(super) async fn cluster<B: AggregatorProcess>(
     Ask { shared, params, .. }: Ask<B>,
 ) -> Result<Json<super::ClusterBody>, Failure> {
     let counter = counter_param(&params)?;
     Ok(Json(shared.backend.cluster(&counter).await?))
 }
 
-pub(super) async fn read_counters<B: Backend>(
+pub(super) async fn read_counters<B: AggregatorProcess>(
     Ask { shared, params, .. }: Ask<B>,
 ) -> Result<Json<body::ReadingsBody>, Failure> {
     let counters = series::some_counters(&params)?;
@@ -158,7 +178,7 @@ pub(super) async fn read_counters<B: Backend>(
     Ok(Json(body::ReadingsBody { counters }))
 }
 
-pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Json<body::ReadingBody>, Failure> {
+pub(super) async fn get_counter<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<body::ReadingBody>, Failure> {
     let name = ask.counter()?;
     let backend = &*ask.shared.backend;
     let reading = match value(&ask.params, "at_least") {
@@ -171,18 +191,21 @@ pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Json<body::Re
     Ok(Json(body::ReadingBody::new(&name, &reading)))
 }
 
-pub(super) async fn progress<B: Backend>(ask: Ask<B>) -> Result<Json<ProgressBody>, Failure> {
+pub(super) async fn progress<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<ProgressBody>, Failure> {
     let name = ask.counter()?;
     let progress = ask.shared.backend.progress(&name).await?;
     Ok(Json(ProgressBody::new(&name, &progress)))
 }
 
-pub(super) async fn milestones<B: Backend>(ask: Ask<B>) -> Result<Json<MilestoneList>, Failure> {
+pub(super) async fn milestones<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<MilestoneList>, Failure> {
     Ok(Json(ask.shared.backend.milestones(&ask.counter()?).await?))
 }
 
 /// `POST …/add`.
-pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<InTime<body::AddAnswerBody>, Failure> {
+pub(super) async fn add<B: AggregatorProcess>(
+    ask: Ask<B>,
+    said: body::AddBody,
+) -> Result<InTime<body::AddAnswerBody>, Failure> {
     let counter = ask.counter()?;
     let shared = &ask.shared;
     let session = said.session.as_deref().map(|token| session_of(shared, token, &counter)).transpose()?;
@@ -207,13 +230,16 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
 }
 
 /// `PUT …/milestones`.
-pub(super) async fn define<B: Backend>(ask: Ask<B>, define: body::DefineBody) -> Result<Json<MilestoneList>, Failure> {
+pub(super) async fn define<B: AggregatorProcess>(
+    ask: Ask<B>,
+    define: body::DefineBody,
+) -> Result<Json<MilestoneList>, Failure> {
     Ok(Json(ask.shared.backend.define(ask.counter()?, define.spec()?).await?))
 }
 
 /// `DELETE …/milestones`: `?at=N` removes that milestone, `?rule` the rule "every k". A request with neither is an error: nothing is
 /// removed by accident.
-pub(super) async fn disarm<B: Backend>(ask: Ask<B>) -> Result<Json<MilestoneList>, Failure> {
+pub(super) async fn disarm<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<MilestoneList>, Failure> {
     let at = match (value(&ask.params, "at"), value(&ask.params, "rule")) {
         (Some(at), None) => Some(number("at", at, MILESTONE_MAX)?),
         (None, Some(_)) => None,
@@ -222,7 +248,9 @@ pub(super) async fn disarm<B: Backend>(ask: Ask<B>) -> Result<Json<MilestoneList
     Ok(Json(ask.shared.backend.disarm(ask.counter()?, at).await?))
 }
 
-pub(super) async fn awards<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<body::AwardsBody>, Failure> {
+pub(super) async fn awards<B: AggregatorProcess>(
+    Ask { shared, params, .. }: Ask<B>,
+) -> Result<Json<body::AwardsBody>, Failure> {
     let filter = award_filter(&params)?;
     let after = process::found(&*shared.backend, position_of(&params, "after")?).await?;
     let filter = AwardFilter { after, ..filter };
@@ -235,7 +263,7 @@ pub(super) async fn awards<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Re
 }
 
 /// `GET /v1/awards/…/certificate`.
-pub(super) async fn certificate<B: Backend>(ask: Ask<B>) -> Result<Json<Certificate>, Failure> {
+pub(super) async fn certificate<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<Certificate>, Failure> {
     let (counter, at) = numbered_award(ask.rest())?;
     let awarded = ask.shared.backend.certificate(&counter, at).await?;
     let awarded = awarded.ok_or_else(|| Failure::NotFound(format!("milestone {at} of {counter} is not awarded")))?;
@@ -243,7 +271,7 @@ pub(super) async fn certificate<B: Backend>(ask: Ask<B>) -> Result<Json<Certific
 }
 
 /// `POST /v1/sessions`.
-pub(super) async fn issue_sessions<B: Backend>(
+pub(super) async fn issue_sessions<B: AggregatorProcess>(
     ask: Ask<B>,
     said: body::IssueBody,
 ) -> Result<Json<body::SessionsBody>, Failure> {

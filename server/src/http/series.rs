@@ -22,7 +22,7 @@ use super::params::{number, value};
 use super::routes::counters_of;
 use super::server::Shared;
 use super::typed::Json;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use crate::names::{key_bytes, key_text, parse_counter};
 use crate::series::{PolicyBody, TermsBody};
 use asked::key_range;
@@ -49,7 +49,7 @@ pub(super) enum RangeBody {
 }
 
 /// `GET …/window`.
-pub(super) async fn window<B: Backend>(ask: Ask<B>) -> Result<Json<WindowBody>, Failure> {
+pub(super) async fn window<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<WindowBody>, Failure> {
     let counter = ask.counter()?;
     let params = &ask.params;
     let query = WindowAsk::of(params)?.window()?;
@@ -59,7 +59,7 @@ pub(super) async fn window<B: Backend>(ask: Ask<B>) -> Result<Json<WindowBody>, 
 }
 
 /// `GET …/series`.
-pub(super) async fn series<B: Backend>(ask: Ask<B>) -> Result<Json<SeriesBody>, Failure> {
+pub(super) async fn series<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<SeriesBody>, Failure> {
     let counter = ask.counter()?;
     let params = &ask.params;
     let every =
@@ -78,13 +78,15 @@ fn steps_of(params: &[(String, String)], every: &str) -> Result<SeriesQuery, Fai
 }
 
 /// `GET /v1/window?counter=…&counter=…`.
-pub(super) async fn windows<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<AsOfBody>, Failure> {
+pub(super) async fn windows<B: AggregatorProcess>(
+    Ask { shared, params, .. }: Ask<B>,
+) -> Result<Json<AsOfBody>, Failure> {
     let query = WindowAsk::of(&params)?.window()?;
     Ok(Json(as_of(&shared, Of::asked(&params)?, &some_counters(&params)?, &[query]).await?))
 }
 
 /// `POST /v1/read`: up to 10,000 counters at one instant.
-pub(super) async fn read<B: Backend>(ask: Ask<B>, said: ReadBody) -> Result<Json<AsOfBody>, Failure> {
+pub(super) async fn read<B: AggregatorProcess>(ask: Ask<B>, said: ReadBody) -> Result<Json<AsOfBody>, Failure> {
     let ReadBody { counters, windows, of } = said;
     if counters.len() > QUERY_COUNTERS_MAX {
         let message = format!("{} counters: at most {QUERY_COUNTERS_MAX} allowed", counters.len());
@@ -99,7 +101,9 @@ pub(super) async fn read<B: Backend>(ask: Ask<B>, said: ReadBody) -> Result<Json
 }
 
 /// `GET /v1/range?prefix=NAMESPACE/PREFIX`: counters in the order of their keys, with a window or without, or with `every=1d` in steps.
-pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<RangeBody>, Failure> {
+pub(super) async fn range<B: AggregatorProcess>(
+    Ask { shared, params, .. }: Ask<B>,
+) -> Result<Json<RangeBody>, Failure> {
     let keys = key_range(&params)?;
     let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
     let limit = limit.map_or(RANGE_DEFAULT, |limit| limit as usize);
@@ -124,7 +128,7 @@ pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Res
 
 /// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: the counters with the largest counts in a window; with `children=NAMESPACE/KEY`,
 /// only counters with an edge to that counter.
-pub(super) async fn top<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<TopBody>, Failure> {
+pub(super) async fn top<B: AggregatorProcess>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<TopBody>, Failure> {
     let among = among_of(&params)?;
     let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
     let of = Of::asked(&params)?;
@@ -146,17 +150,20 @@ fn among_of(params: &[(String, String)]) -> Result<Among, Failure> {
 }
 
 /// `GET /v1/namespaces/{namespace}/series`.
-pub(super) async fn policy<B: Backend>(ask: Ask<B>) -> Result<Json<TermsBody>, Failure> {
+pub(super) async fn policy<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<TermsBody>, Failure> {
     Ok(Json(ask.shared.backend.series_terms(&namespace_of(&ask)?).await?))
 }
 
 /// `PUT` of the same.
-pub(super) async fn set_policy<B: Backend>(ask: Ask<B>, wanted: PolicyBody) -> Result<Json<TermsBody>, Failure> {
+pub(super) async fn set_policy<B: AggregatorProcess>(
+    ask: Ask<B>,
+    wanted: PolicyBody,
+) -> Result<Json<TermsBody>, Failure> {
     let terms = ask.shared.backend.set_series_terms(&namespace_of(&ask)?, wanted.policy()?).await?;
     Ok(Json(terms))
 }
 
-fn namespace_of<B: Backend>(ask: &Ask<B>) -> Result<String, Failure> {
+fn namespace_of<B: AggregatorProcess>(ask: &Ask<B>) -> Result<String, Failure> {
     let name = String::from_utf8_lossy(&key_bytes(ask.rest())).into_owned();
     CounterName::new(&name, b"-").map_err(|error| Failure::invalid("namespace", error))?;
     Ok(name)
@@ -169,7 +176,7 @@ pub(super) fn some_counters(params: &[(String, String)]) -> Result<Vec<CounterNa
     if counters.is_empty() { Err(Failure::invalid("counter", none)) } else { Ok(counters) }
 }
 
-async fn as_of<B: Backend>(
+async fn as_of<B: AggregatorProcess>(
     shared: &Shared<B>,
     of: Of,
     counters: &[CounterName],

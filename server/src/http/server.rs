@@ -1,12 +1,15 @@
 //! The server: accepts connections up to a limit, serves them, and stops without cutting requests off.
 
+use super::namespaces::check_namespace;
 use super::own_errors::OwnErrors;
 use super::patient::Patient;
+use super::routes::{AggregatorRouter, NodeRouter};
 use super::spans::of_connection;
 use super::totals::Totals;
 use super::winners::Winners;
-use super::{Access, BULKS_MAX, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, TLS_TIMEOUT, routes};
+use super::{Access, AggregatorProcess, BULKS_MAX, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, TLS_TIMEOUT};
 use crate::log_level::LogLevel;
+use crate::process::{NodeProcess, Process};
 use crate::tls::ServerTls;
 use crate::webhook::Webhooks;
 use axum::Router;
@@ -29,7 +32,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Server-sent events may hold one connection of this number: the others are for requests.
 const EVENTS_SHARE: usize = 2;
 
-/// How a server behaves.
+/// How the server of an aggregator behaves.
 #[derive(Clone)]
 pub struct Options {
     pub access: Access,
@@ -49,7 +52,94 @@ pub struct Options {
     pub tls: Option<ServerTls>,
 }
 
-/// The state that all requests share.
+/// How the server of a node behaves.
+#[derive(Clone)]
+pub struct NodeOptions {
+    pub access: Access,
+    /// Connections at a time. More are told `overloaded` and closed.
+    pub connections_max: usize,
+    /// The source of `/metrics`.
+    pub metrics: Option<PrometheusHandle>,
+    /// The log of this process, which `/v1/log-level` shows and changes.
+    pub log_level: Option<Arc<dyn LogLevel>>,
+    /// All connections speak TLS.
+    pub tls: Option<ServerTls>,
+}
+
+/// The state that all requests to a process share, as far as operations of every process need it.
+pub(super) trait State: Send + Sync + 'static {
+    type Process: Process;
+
+    fn process(&self) -> &Self::Process;
+
+    fn access(&self) -> &Access;
+
+    fn metrics(&self) -> Option<&PrometheusHandle>;
+
+    fn log_level(&self) -> Option<&dyn LogLevel>;
+
+    /// Refuses a namespace that does not exist.
+    fn check_namespace(&self, name: &str) -> Result<(), Failure>;
+}
+
+/// The state that all requests to a node share.
+pub(super) struct NodeShared<N> {
+    process: Arc<N>,
+    access: Access,
+    metrics: Option<PrometheusHandle>,
+    log_level: Option<Arc<dyn LogLevel>>,
+}
+
+impl<N: NodeProcess> State for NodeShared<N> {
+    type Process = N;
+
+    fn process(&self) -> &N {
+        &self.process
+    }
+
+    fn access(&self) -> &Access {
+        &self.access
+    }
+
+    fn metrics(&self) -> Option<&PrometheusHandle> {
+        self.metrics.as_ref()
+    }
+
+    fn log_level(&self) -> Option<&dyn LogLevel> {
+        self.log_level.as_deref()
+    }
+
+    /// A node knows no namespaces: what it says of any is that aggregators serve it.
+    fn check_namespace(&self, _: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl<B: AggregatorProcess> State for Shared<B> {
+    type Process = B;
+
+    fn process(&self) -> &B {
+        &self.backend
+    }
+
+    fn access(&self) -> &Access {
+        &self.access
+    }
+
+    fn metrics(&self) -> Option<&PrometheusHandle> {
+        self.metrics.as_ref()
+    }
+
+    fn log_level(&self) -> Option<&dyn LogLevel> {
+        self.log_level.as_deref()
+    }
+
+    fn check_namespace(&self, name: &str) -> Result<(), Failure> {
+        check_namespace(self, name)
+    }
+}
+
+/// The state that all requests to an aggregator share.
 pub(super) struct Shared<B> {
     pub backend: Arc<B>,
     pub access: Access,
@@ -73,17 +163,39 @@ pub struct Server {
     live: Arc<Semaphore>,
     live_max: usize,
     accepting: JoinHandle<()>,
-    reading: JoinHandle<()>,
-    waking: JoinHandle<()>,
-    renewing: Option<JoinHandle<()>>,
+    /// For ever: they read totals, wake sessions, and renew the certificate.
+    beside: Vec<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Serves on a bound listener. To be called within a tokio runtime.
+    /// Serves a node on a bound listener. To be called within a tokio runtime.
     ///
     /// # Errors
     /// The listener's, if it has no address.
-    pub fn start<B: Backend>(listener: TcpListener, backend: Arc<B>, options: Options) -> std::io::Result<Server> {
+    pub fn start_node<N: NodeProcess>(
+        listener: TcpListener,
+        process: Arc<N>,
+        options: NodeOptions,
+    ) -> std::io::Result<Server> {
+        let address = listener.local_addr()?;
+        let NodeOptions { access, connections_max, metrics, log_level, tls } = options;
+        let shared = Arc::new(NodeShared { process, access, metrics, log_level });
+        let router = NodeRouter::new(shared).0;
+        let (stop, stopping) = watch::channel(false);
+        let beside = renewing(tls.as_ref());
+        let accepting = tokio::spawn(accept(listener, tls, router, connections_max, stopping));
+        Ok(Server { address, stop, live: Arc::new(Semaphore::new(0)), live_max: 0, accepting, beside })
+    }
+
+    /// Serves an aggregator on a bound listener. To be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The listener's, if it has no address.
+    pub fn start<B: AggregatorProcess>(
+        listener: TcpListener,
+        backend: Arc<B>,
+        options: Options,
+    ) -> std::io::Result<Server> {
         let address = listener.local_addr()?;
         let (stop, stopping) = watch::channel(false);
         let totals = Totals::new();
@@ -111,11 +223,11 @@ impl Server {
             async move { winners.run(&*backend).await }
         });
         let reading = tokio::spawn(async move { totals.run(&*backend).await });
-        let renewing = options.tls.clone().map(|tls| tokio::spawn(tls.keep_renewing()));
-        let router = routes::router(shared, options.front);
+        let beside = renewing(options.tls.as_ref()).into_iter().chain([reading, waking]).collect();
+        let router = AggregatorRouter::new(shared, options.front).0;
         let max = options.connections_max;
         let accepting = tokio::spawn(accept(listener, options.tls, router, max, stopping));
-        Ok(Server { address, stop, live, live_max, accepting, reading, waking, renewing })
+        Ok(Server { address, stop, live, live_max, accepting, beside })
     }
 
     /// Where it listens.
@@ -135,10 +247,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.accepting.abort();
-        self.reading.abort();
-        self.waking.abort();
-        self.renewing.iter().for_each(JoinHandle::abort);
+        self.beside.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// The task that renews the certificate, where there is one.
+fn renewing(tls: Option<&ServerTls>) -> Vec<JoinHandle<()>> {
+    tls.cloned().map(|tls| tokio::spawn(tls.keep_renewing())).into_iter().collect()
 }
 
 async fn accept(

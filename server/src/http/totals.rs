@@ -2,7 +2,7 @@
 
 use super::body::{LiveBody, ReadingBody};
 use super::feed::Frame;
-use super::{Backend, Failure, LIVE_INTERVAL, READ_COUNTERS_MAX, WATCHED_COUNTERS_MAX};
+use super::{AggregatorProcess, Failure, LIVE_INTERVAL, READ_COUNTERS_MAX, WATCHED_COUNTERS_MAX};
 use axum::extract::ws::Utf8Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -62,7 +62,7 @@ impl Totals {
     }
 
     /// Reads what is watched, for ever; asleep while nothing is.
-    pub async fn run<B: Backend>(&self, backend: &B) {
+    pub async fn run<B: AggregatorProcess>(&self, backend: &B) {
         // The time of reading is part of the interval; a late read is not made up for.
         let mut interval = tokio::time::interval(LIVE_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -125,7 +125,7 @@ fn shown(reading: &Reading) -> Shown {
     (reading.generation, reading.up, reading.down, reading.pending)
 }
 
-async fn read_all<B: Backend>(
+async fn read_all<B: AggregatorProcess>(
     backend: &B,
     counters: Vec<CounterName>,
 ) -> Result<BTreeMap<CounterName, Reading>, Failure> {

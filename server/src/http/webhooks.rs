@@ -2,7 +2,7 @@
 
 use super::operation::Ask;
 use super::typed::Json;
-use super::{Backend, Failure};
+use super::{AggregatorProcess, Failure};
 use crate::names::key_bytes;
 use crate::webhook::{HeldBody, Redelivered, TestResult, WebhookStatus, Webhooks, WebhooksBody};
 use schemars::JsonSchema;
@@ -22,7 +22,7 @@ pub(super) struct RedeliverBody {
 #[serde(deny_unknown_fields)]
 pub(super) struct NothingBody {}
 
-pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<WebhooksBody>, Failure> {
+pub(super) async fn list<B: AggregatorProcess>(ask: Ask<B>) -> Result<Json<WebhooksBody>, Failure> {
     let webhooks = match &ask.shared.webhooks {
         Some(webhooks) => webhooks.list().await,
         None => Vec::new(),
@@ -30,23 +30,26 @@ pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<WebhooksBody>, 
     Ok(Json(WebhooksBody { webhooks }))
 }
 
-pub(super) async fn redeliver<B: Backend>(ask: Ask<B>, said: RedeliverBody) -> Result<Json<Redelivered>, Failure> {
+pub(super) async fn redeliver<B: AggregatorProcess>(
+    ask: Ask<B>,
+    said: RedeliverBody,
+) -> Result<Json<Redelivered>, Failure> {
     let (webhooks, name) = named(&ask)?;
     Ok(Json(webhooks.redeliver(&name, said.id).await?))
 }
 
-pub(super) async fn hold<B: Backend>(ask: Ask<B>, said: HeldBody) -> Result<Json<WebhookStatus>, Failure> {
+pub(super) async fn hold<B: AggregatorProcess>(ask: Ask<B>, said: HeldBody) -> Result<Json<WebhookStatus>, Failure> {
     let (webhooks, name) = named(&ask)?;
     Ok(Json(webhooks.hold(&name, said.held).await?))
 }
 
-pub(super) async fn test<B: Backend>(ask: Ask<B>, _: NothingBody) -> Result<Json<TestResult>, Failure> {
+pub(super) async fn test<B: AggregatorProcess>(ask: Ask<B>, _: NothingBody) -> Result<Json<TestResult>, Failure> {
     let (webhooks, name) = named(&ask)?;
     Ok(Json(webhooks.test(&name).await?))
 }
 
 /// The webhooks, and the name of the one that the path is about.
-fn named<B: Backend>(ask: &Ask<B>) -> Result<(&Webhooks, String), Failure> {
+fn named<B: AggregatorProcess>(ask: &Ask<B>) -> Result<(&Webhooks, String), Failure> {
     let name = String::from_utf8_lossy(&key_bytes(ask.rest())).into_owned();
     match &ask.shared.webhooks {
         Some(webhooks) => Ok((webhooks, name)),

@@ -1,6 +1,6 @@
 //! Sessions of connected browsers: each is woken by news of itself only, however many there are of others.
 
-use super::{Backend, Failure, SUBSCRIPTIONS_PER_SESSION_MAX};
+use super::{AggregatorProcess, Failure, SUBSCRIPTIONS_PER_SESSION_MAX};
 use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -45,7 +45,7 @@ impl Winners {
     }
 
     /// Wakes sessions as news of them come, until the backend ends.
-    pub async fn run<B: Backend>(&self, backend: &B) {
+    pub async fn run<B: AggregatorProcess>(&self, backend: &B) {
         let (_, mut news) = backend.subscribe();
         loop {
             match news.recv().await {

@@ -1,6 +1,6 @@
 //! Where a caller goes on in the history of awards, as this process knows it.
 
-use super::Backend;
+use super::AggregatorProcess;
 use crate::api::position::Found;
 use crate::api::{Anew, AwardPosition, Failure, GivenPosition};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const ASK_INTERVAL: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// This process does not know whether the position is part of the history, and cannot learn it now.
-pub(crate) async fn find<B: Backend>(
+pub(crate) async fn find<B: AggregatorProcess>(
     backend: &B,
     given: &GivenPosition,
 ) -> Result<Result<AwardPosition, Anew>, Failure> {
@@ -34,7 +34,10 @@ pub(crate) async fn find<B: Backend>(
 ///
 /// # Errors
 /// Also where it has to begin anew.
-pub(crate) async fn found<B: Backend>(backend: &B, given: Option<GivenPosition>) -> Result<AwardPosition, Failure> {
+pub(crate) async fn found<B: AggregatorProcess>(
+    backend: &B,
+    given: Option<GivenPosition>,
+) -> Result<AwardPosition, Failure> {
     match given {
         Some(given) => Ok(find(backend, &given).await??),
         None => Ok(AwardPosition::default()),
@@ -42,7 +45,10 @@ pub(crate) async fn found<B: Backend>(backend: &B, given: Option<GivenPosition>)
 }
 
 /// [`found`], asked until it is known.
-pub(crate) async fn found_in_time<B: Backend>(backend: &B, given: &GivenPosition) -> Result<AwardPosition, Anew> {
+pub(crate) async fn found_in_time<B: AggregatorProcess>(
+    backend: &B,
+    given: &GivenPosition,
+) -> Result<AwardPosition, Anew> {
     loop {
         match find(backend, given).await {
             Ok(found) => return found,
@@ -52,7 +58,7 @@ pub(crate) async fn found_in_time<B: Backend>(backend: &B, given: &GivenPosition
 }
 
 /// The present birth, once it is known.
-pub(crate) async fn birth_in_time<B: Backend>(backend: &B) -> Birth {
+pub(crate) async fn birth_in_time<B: AggregatorProcess>(backend: &B) -> Birth {
     loop {
         match backend.history().births.current() {
             Some(birth) => return birth,

@@ -23,7 +23,7 @@ pub use status::{DeadLetter, HeldBody, Redelivered, TestResult, WebhookStatus, W
 pub use store::{Store, StoreError, WEBHOOKS_DIR};
 
 use crate::api::{AwardFilter, AwardPosition, Failure, News};
-use crate::process::Backend;
+use crate::process::AggregatorProcess;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -148,7 +148,11 @@ impl Limits {
 
 impl Webhooks {
     /// Goes on where each receiver's file says. To be called within a tokio runtime.
-    pub fn start<B: Backend>(home: &Home, webhooks: Vec<Webhook>, backend: &Arc<B>) -> Result<Webhooks, StartError> {
+    pub fn start<B: AggregatorProcess>(
+        home: &Home,
+        webhooks: Vec<Webhook>,
+        backend: &Arc<B>,
+    ) -> Result<Webhooks, StartError> {
         let (stop, stopping) = watch::channel(false);
         let start = |webhook: Webhook| Line::start(home, webhook, backend.clone(), stopping.clone());
         let lines = webhooks.into_iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -215,7 +219,7 @@ impl std::fmt::Debug for Webhooks {
 }
 
 impl Line {
-    fn start<B: Backend>(
+    fn start<B: AggregatorProcess>(
         home: &Home,
         webhook: Webhook,
         backend: Arc<B>,

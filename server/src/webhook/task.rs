@@ -8,7 +8,7 @@ use super::store::{Store, StoreError};
 use super::{Home, Since, Webhook, event};
 use crate::api::{AwardPosition, GivenPosition, MarkedPosition, News};
 use crate::names::{counter_text, hex};
-use crate::process::{Backend, find};
+use crate::process::{AggregatorProcess, find};
 use crate::secret;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -72,7 +72,7 @@ enum Happened {
     Stopping,
 }
 
-impl<B: Backend> Task<B> {
+impl<B: AggregatorProcess> Task<B> {
     pub fn new(parts: TaskParts<B>, commands: mpsc::Receiver<Command>) -> Task<B> {
         Task { parts, commands, sending: FuturesUnordered::new(), placed: false, more: true, delivered: 0 }
     }

@@ -6,7 +6,7 @@ use crate::api::Of;
 use crate::http::operation::Ask;
 use crate::http::params::{number, value};
 use crate::http::typed::Json;
-use crate::http::{Backend, Failure};
+use crate::http::{AggregatorProcess, Failure};
 use crate::names::{counter_text, key_text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl From<Exported> for ExportedBody {
     }
 }
 
-pub(in crate::http) async fn export<B: Backend>(
+pub(in crate::http) async fn export<B: AggregatorProcess>(
     Ask { shared, params, .. }: Ask<B>,
 ) -> Result<Json<ExportBody>, Failure> {
     let keys = key_range(&params)?;
