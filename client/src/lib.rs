@@ -62,6 +62,7 @@
 mod answers;
 mod asking;
 mod builder;
+mod channel_end;
 mod client;
 mod edges;
 mod error;

@@ -2,6 +2,7 @@
 //! the next one is asked, within the caller's time. A repeated question does no harm: it changes nothing, or has a number by which it is
 //! known.
 
+use crate::channel_end::ChannelEnd;
 use crate::error::{AskError, ChangeError, in_vain};
 use crate::reads::{RECONNECT, SILENCE, SILENCE_WITH_OTHERS, reach};
 use bytes::Bytes;
@@ -152,9 +153,6 @@ impl Question for EdgesAsked {
     }
 }
 
-/// Why one aggregator has not answered.
-type Why = Box<dyn std::error::Error + Send + Sync>;
-
 /// The results of aggregators that have not answered.
 #[derive(Default)]
 struct Vain {
@@ -226,9 +224,14 @@ impl Aggregators {
         }
     }
 
-    async fn ask_one<Q: Question>(&self, site: &Site, question: &[Bytes], vain: &mut Vain) -> Result<Q::Answer, Why> {
+    async fn ask_one<Q: Question>(
+        &self,
+        site: &Site,
+        question: &[Bytes],
+        vain: &mut Vain,
+    ) -> Result<Q::Answer, ChannelEnd> {
         let others = self.all.len() > 1;
-        let connection = site.reach(&self.endpoint, others).await.ok_or("it cannot be reached")?;
+        let connection = site.reach(&self.endpoint, others).await.ok_or(ChannelEnd::NotReached)?;
         let silence = if others { SILENCE_WITH_OTHERS } else { SILENCE };
         let asked = async {
             let channel = open::<Q>(&connection, silence).await?;
@@ -261,17 +264,18 @@ impl Site {
     }
 }
 
-async fn open<Q: Question>(connection: &Connection, silence: Duration) -> Result<Channel, Why> {
-    Ok(timeout(silence, connection.open_channel(Q::KIND)).await.map_err(|_| "it is too busy")??)
+async fn open<Q: Question>(connection: &Connection, silence: Duration) -> Result<Channel, ChannelEnd> {
+    let busy = |_| ChannelEnd::Busy { within: silence };
+    Ok(timeout(silence, connection.open_channel(Q::KIND)).await.map_err(busy)??)
 }
 
-async fn ask_on<A: Framed>(channel: Channel, question: &[Bytes], silence: Duration) -> Result<A, Why> {
+async fn ask_on<A: Framed>(channel: Channel, question: &[Bytes], silence: Duration) -> Result<A, ChannelEnd> {
     let Channel { writer, reader } = channel;
     let ((), answer) = tokio::try_join!(send(writer, question), hear(reader, silence))?;
     Ok(answer)
 }
 
-async fn send(mut writer: FrameWriter, question: &[Bytes]) -> Result<(), Why> {
+async fn send(mut writer: FrameWriter, question: &[Bytes]) -> Result<(), ChannelEnd> {
     for frame in question {
         writer.feed_bytes(frame.clone()).await?;
     }
@@ -279,13 +283,14 @@ async fn send(mut writer: FrameWriter, question: &[Bytes]) -> Result<(), Why> {
 }
 
 /// An answering aggregator sends a sign of life now and then; an aggregator without one is lost.
-async fn hear<A: Framed>(mut reader: FrameReader, silence: Duration) -> Result<A, Why> {
+async fn hear<A: Framed>(mut reader: FrameReader, silence: Duration) -> Result<A, ChannelEnd> {
     let mut answer = Frames::new();
-    while let Some(frame) = timeout(silence, reader.next()).await.map_err(|_| "it says nothing")?? {
+    let silent = |_| ChannelEnd::Silent { within: silence };
+    while let Some(frame) = timeout(silence, reader.next()).await.map_err(silent)?? {
         answer.take(&frame)?;
     }
     match answer.is_empty() {
-        true => Err("it does not answer such questions".into()),
+        true => Err(ChannelEnd::NotAnswered),
         false => Ok(answer.message()?),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Reading changes nothing, so after a lost connection a request is simply asked again, at the next site in order.
 
+use crate::channel_end::ChannelEnd;
 use crate::error::GetError;
 use crate::fake::FakeCluster;
 use std::collections::{HashMap, VecDeque};
@@ -235,8 +236,6 @@ struct Pipe<'a> {
     outstanding: HashMap<u64, Vec<Asked>>,
 }
 
-type PipeError = Box<dyn std::error::Error + Send + Sync>;
-
 impl<'a> Pipe<'a> {
     fn new(waiting: &'a Waiting, to_send: VecDeque<Asked>, others: bool) -> Pipe<'a> {
         let (defined, alone, outstanding) = Default::default();
@@ -247,24 +246,27 @@ impl<'a> Pipe<'a> {
         self.outstanding.into_values().flatten().chain(self.alone).chain(self.to_send).collect()
     }
 
-    async fn run(&mut self, channel: Channel) -> Result<(), PipeError> {
+    async fn run(&mut self, channel: Channel) -> Result<(), ChannelEnd> {
         let Channel { mut writer, mut reader } = channel;
         loop {
             self.send(&mut writer).await?;
             let strong = self.outstanding.values().flatten().any(|asked| asked.strong);
-            let silence = tokio::time::sleep(if self.others && !strong { SILENCE_WITH_OTHERS } else { SILENCE });
+            let within = if self.others && !strong { SILENCE_WITH_OTHERS } else { SILENCE };
+            let silence = tokio::time::sleep(within);
             tokio::select! {
                 frame = reader.next() => {
-                    let frame = frame?.ok_or("the aggregator ended the channel")?;
+                    let frame = frame?.ok_or(ChannelEnd::Ended)?;
                     self.take_answers(frame, &mut reader)?;
                 }
                 () = self.waiting.notify.notified() => {}
-                () = silence, if !self.outstanding.is_empty() => return Err("no answer".into()),
+                () = silence, if !self.outstanding.is_empty() => {
+                    return Err(ChannelEnd::Silent { within });
+                }
             }
         }
     }
 
-    fn take_answers(&mut self, frame: bytes::Bytes, reader: &mut FrameReader) -> Result<(), PipeError> {
+    fn take_answers(&mut self, frame: bytes::Bytes, reader: &mut FrameReader) -> Result<(), ChannelEnd> {
         self.on_response(wire::decode(&frame)?);
         while let Some(frame) = reader.next_ready()? {
             self.on_response(wire::decode(&frame)?);
@@ -273,7 +275,7 @@ impl<'a> Pipe<'a> {
     }
 
     /// Sends all that waits, as few requests as will do.
-    async fn send(&mut self, writer: &mut FrameWriter) -> Result<(), PipeError> {
+    async fn send(&mut self, writer: &mut FrameWriter) -> Result<(), ChannelEnd> {
         self.to_send.extend(self.waiting.asked().drain(..));
         while self.outstanding.len() < READS_OUTSTANDING_MAX {
             let Some(asked) = self.alone.pop_front().map(|asked| vec![asked]).or_else(|| self.next_asked()) else {

@@ -1,6 +1,7 @@
 //! Waiting for awards. All waits of a client go over one channel to the first aggregator that can be reached; when it is lost, or cannot
 //! say, they go on at the next site in order. Without a waiting caller there is no connection.
 
+use crate::channel_end::ChannelEnd;
 use crate::error::AwardError;
 use crate::fake::FakeCluster;
 use crate::reads::reach;
@@ -146,8 +147,6 @@ async fn run(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>, shared:
     }
 }
 
-type PipeError = Box<dyn std::error::Error + Send + Sync>;
-
 /// One channel.
 struct Pipe<'s> {
     shared: &'s Shared,
@@ -162,24 +161,26 @@ impl<'s> Pipe<'s> {
     }
 
     /// Ends well when no caller has waited for long.
-    async fn run(&mut self, channel: Channel) -> Result<(), PipeError> {
+    async fn run(&mut self, channel: Channel) -> Result<(), ChannelEnd> {
         let Channel { mut writer, mut reader } = channel;
         loop {
             self.send(&mut writer).await?;
             tokio::select! {
                 frame = reader.next() => {
-                    let frame = frame?.ok_or("the aggregator ended the channel")?;
+                    let frame = frame?.ok_or(ChannelEnd::Ended)?;
                     self.take_answers(frame, &mut reader)?;
                 }
                 () = self.shared.changed.notified() => {}
-                () = tokio::time::sleep(SILENCE), if !self.unacknowledged.is_empty() => return Err("no answer".into()),
+                () = tokio::time::sleep(SILENCE), if !self.unacknowledged.is_empty() => {
+                    return Err(ChannelEnd::Silent { within: SILENCE });
+                }
                 () = tokio::time::sleep(IDLE), if self.told.is_empty() => return Ok(()),
             }
         }
     }
 
     /// Sends new waits, and those that were cancelled.
-    async fn send(&mut self, writer: &mut FrameWriter) -> Result<(), PipeError> {
+    async fn send(&mut self, writer: &mut FrameWriter) -> Result<(), ChannelEnd> {
         let requests = self.requests();
         if requests.is_empty() {
             return Ok(());
@@ -209,7 +210,7 @@ impl<'s> Pipe<'s> {
         requests
     }
 
-    fn take_answers(&mut self, frame: bytes::Bytes, reader: &mut FrameReader) -> Result<(), PipeError> {
+    fn take_answers(&mut self, frame: bytes::Bytes, reader: &mut FrameReader) -> Result<(), ChannelEnd> {
         self.on_answer(wire::decode(&frame)?)?;
         while let Some(frame) = reader.next_ready()? {
             self.on_answer(wire::decode(&frame)?)?;
@@ -217,7 +218,7 @@ impl<'s> Pipe<'s> {
         Ok(())
     }
 
-    fn on_answer(&mut self, answer: WaitAnswer) -> Result<(), PipeError> {
+    fn on_answer(&mut self, answer: WaitAnswer) -> Result<(), ChannelEnd> {
         let WaitAnswer { id, heard, outcome } = answer;
         self.unacknowledged.remove(&id);
         let mut state = self.shared.state();
@@ -228,7 +229,9 @@ impl<'s> Pipe<'s> {
                 return Ok(());
             }
             WaitOutcome::Awarded(award) if award.counter == wait.counter && award.covers(wait.at) => Ok(*award),
-            WaitOutcome::Awarded(award) => return Err(format!("told of {} at {}", award.counter, award.at).into()),
+            WaitOutcome::Awarded(award) => {
+                return Err(ChannelEnd::OtherAward { counter: award.counter, at: award.at });
+            }
             WaitOutcome::Refused(error) if error.is_of_this_aggregator() => return Err(error.into()),
             WaitOutcome::Refused(WaitError::Passed) => Err(AwardError::Passed),
             WaitOutcome::Refused(_) => Err(AwardError::NoMilestone),
