@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidemark_consensus::raft::MetricsWatch;
 use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::msg::{Meeting, PeerMsg};
-use tidemark_proto::wire::{self, channel};
+use tidemark_proto::wire::{self, WireError, channel};
 use tidemark_transport::{Channel, ChannelError, Connection, ConnectionLost, Endpoint, FrameReader, ReceiveError};
 use tidemark_transport::{PeerName, Role};
 use tokio::sync::{mpsc, watch};
@@ -72,6 +72,17 @@ const EMPTY_DIRECTORY: &str = "the data directory of this aggregator is empty,";
 /// The reason that a forgotten data centre gets when it comes back.
 const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; stop its processes; to count there again, \
                          add a data centre of another name at the end of the layout, with empty disks";
+
+/// Why it is not known of which era a peer is.
+#[derive(Debug, thiserror::Error)]
+enum NotMet {
+    #[error(transparent)]
+    Malformed(#[from] WireError),
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error("the other side does not say of which era it is")]
+    Silent,
+}
 
 impl Mesh {
     pub fn new(
@@ -324,13 +335,13 @@ impl Mesh {
         let said = wire::encode(&Meeting { cluster: own.clone(), blank: self.is_blank(), empty: self.is_empty() });
         let _ = channel.writer.send_bytes(said.into()).await;
         let met = match tokio::time::timeout(MEETING_MAX, channel.reader.next()).await {
-            Ok(Ok(Some(frame))) => wire::decode::<Meeting>(&frame).map_err(|error| error.to_string()),
+            Ok(Ok(Some(frame))) => wire::decode::<Meeting>(&frame).map_err(NotMet::from),
             Ok(Err(ReceiveError::Lost(error))) => {
                 self.note_refusal(peer, &error.into());
                 return false;
             }
-            Ok(Ok(None)) | Err(_) => Err("the other side does not say of which era it is".to_owned()),
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Ok(None)) | Err(_) => Err(NotMet::Silent),
+            Ok(Err(error)) => Err(error.into()),
         };
         let reason = match met {
             Ok(Meeting { cluster, empty: true, .. }) if cluster == own && self.knows_view(peer) => {
@@ -361,7 +372,7 @@ impl Mesh {
             Ok(Meeting { cluster, .. }) => {
                 format!("this aggregator is of `{own}`, and the other side is of `{cluster}`")
             }
-            Err(reason) => reason,
+            Err(why) => why.to_string(),
         };
         self.link(peer, |link| link.refused(&format!("refused here: {reason}")));
         connection.close(&format!("refused: {reason}"));
