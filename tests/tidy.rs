@@ -9,6 +9,8 @@
 mod book;
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/errors.rs"]
+mod errors;
 #[path = "tidy/internals.rs"]
 mod internals;
 #[path = "tidy/rules.rs"]
@@ -140,6 +142,24 @@ fn few_parameters_are_patterns_of_tuples() {
     let max = tuples::TUPLE_PARAMETERS_MAX;
     assert!(found <= max, "{found} parameters such as `(a, b): (A, B)`: at most {max}; name each, or make a struct");
     assert!(found == max, "{found} parameters: set TUPLE_PARAMETERS_MAX from {max} to {found}");
+}
+
+#[test]
+fn no_error_of_what_ships_is_a_text() {
+    let shipped = |path: &str| !errors::is_laboratory(path) && !rules::is_test_file(path);
+    let code = code().into_iter().filter(|(path, _)| shipped(path));
+    refuse(code.flat_map(|(path, code)| report(&path, errors::texts(&circles::without_tests(&code)))));
+}
+
+#[test]
+fn few_errors_of_the_laboratory_are_texts() {
+    let laboratory =
+        |path: &str| errors::is_laboratory(path) && !path.starts_with("tests/") && !rules::is_test_file(path);
+    let code = code().into_iter().filter(|(path, _)| laboratory(path));
+    let found: usize = code.map(|(_, code)| errors::texts(&circles::without_tests(&code)).len()).sum();
+    let max = errors::LABORATORY_TEXTS_MAX;
+    assert!(found <= max, "{found} errors of the laboratory are texts: at most {max}; make an enum");
+    assert!(found == max, "{found} errors: set LABORATORY_TEXTS_MAX from {max} to {found}");
 }
 
 #[test]
