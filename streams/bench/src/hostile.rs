@@ -1,5 +1,6 @@
 //! `hostile`: queries of good tenants at a rate, first alone, then beside a hundred queries that mean harm. Compares their latencies, and
-//! measures the memory of each process for SQL.
+//! measures the memory of each process for SQL. The hundred are sent again, each time by new tenants, until the good tenants have asked so
+//! often that their 99th percentile means something.
 
 use crate::BenchError;
 use crate::client::Client;
@@ -9,6 +10,7 @@ use crate::process::{Server, children, peak_bytes, program};
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +19,8 @@ use tidemark_streams_sql::limits::DATA_SLACK_BYTES;
 /// Connections of good tenants. So many queries may wait at a time.
 const CONNECTIONS: usize = 24;
 const GOOD_TENANTS: u64 = 6;
+/// Rounds of hostile queries with tenants of their own. A further round has the tenants of the first one.
+const ROUNDS: u64 = 8;
 /// Hostile queries of one tenant at a time.
 const HOSTILE_AT_A_TIME: u64 = 2;
 const LISTINGS: u64 = 200;
@@ -47,10 +51,10 @@ pub struct HostileArgs {
     /// Queries a second of good tenants; half of them are in SQL
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub rate: u64,
-    /// Seconds for which the good tenants are alone
-    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    pub seconds: u64,
-    /// Tenants that send hostile queries
+    /// Queries of good tenants alone, and at least as many beside hostile queries, whose rounds are not cut
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub probes: u64,
+    /// Tenants that send the hundred hostile queries of a round
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub hostile_tenants: u64,
     /// Seconds that a query may take
@@ -82,11 +86,18 @@ struct Phase {
 struct Run {
     alone: Shown,
     beside: Shown,
-    /// Outcomes of hostile queries, by code.
-    outcomes: BTreeMap<String, u64>,
-    seconds: f64,
+    harm: Harm,
     /// The most memory of each child.
     peaks: Vec<u64>,
+}
+
+/// What became of hostile queries.
+#[derive(Default)]
+struct Harm {
+    /// Outcomes, by code.
+    outcomes: BTreeMap<String, u64>,
+    rounds: u64,
+    seconds: f64,
 }
 
 /// The latencies of a phase.
@@ -138,31 +149,27 @@ fn once(args: &HostileArgs, program: &Path) -> Result<Run, BenchError> {
     fill(&server.address, args.hostile_tenants)?;
     // Children start, and files are read once.
     good(&server, args.rate, || std::thread::sleep(Duration::from_secs(3)))?;
-    let alone = good(&server, args.rate, || std::thread::sleep(Duration::from_secs(args.seconds)))?;
+    let phase = Duration::from_secs_f64(args.probes as f64 / args.rate as f64);
+    let alone = good(&server, args.rate, || std::thread::sleep(phase))?;
     let is_over = AtomicBool::new(false);
-    let begun = Instant::now();
-    let mut outcomes = Ok(BTreeMap::new());
-    let mut seconds = 0.0;
+    let mut harmed = Ok(Harm::default());
     let watched = std::thread::scope(|scope| {
         let memory = scope.spawn(|| watch(server.id(), &is_over));
-        let beside = good(&server, args.rate, || {
-            outcomes = harm(&server.address, args.hostile_tenants);
-            seconds = begun.elapsed().as_secs_f64();
-        });
+        let beside = good(&server, args.rate, || harmed = harm(&server.address, args.hostile_tenants, phase));
         is_over.store(true, Ordering::Relaxed);
         let peaks = memory.join().map_err(|_| BenchError::Panicked)?;
         Ok::<_, BenchError>((beside?, peaks))
     });
     let (beside, peaks) = watched?;
     server.stop()?;
-    Ok(Run { alone: Shown::of(alone), beside: Shown::of(beside), outcomes: outcomes?, seconds, peaks })
+    Ok(Run { alone: Shown::of(alone), beside: Shown::of(beside), harm: harmed?, peaks })
 }
 
 /// Rows of all tenants, in blobs.
 fn fill(address: &str, hostile_tenants: u64) -> Result<(), BenchError> {
     let mut client = Client::connect(address)?;
     let good = (0..GOOD_TENANTS).map(|number| format!("good-{number}"));
-    let tenants = good.chain((0..hostile_tenants).map(|number| format!("hostile-{number}")));
+    let tenants = good.chain((0..ROUNDS * hostile_tenants).map(|number| format!("hostile-{number}")));
     for tenant in tenants {
         let rows = LISTINGS * HOURS * 2;
         for from in (0..rows).step_by(BATCH as usize) {
@@ -259,8 +266,22 @@ fn code(body: &str) -> String {
     body["error"]["code"].as_str().unwrap_or("unknown").to_owned()
 }
 
+/// Sends the hostile queries in rounds, until a time has passed.
+fn harm(address: &str, tenants: u64, at_least: Duration) -> Result<Harm, BenchError> {
+    let begun = Instant::now();
+    let mut all = Harm::default();
+    while begun.elapsed() < at_least {
+        let first = all.rounds % ROUNDS * tenants;
+        for (code, count) in round(address, first..first + tenants)? {
+            *all.outcomes.entry(code).or_default() += count;
+        }
+        all.rounds += 1;
+    }
+    Ok(Harm { seconds: begun.elapsed().as_secs_f64(), ..all })
+}
+
 /// Sends each hostile query until it has an outcome other than to be sent again later.
-fn harm(address: &str, tenants: u64) -> Result<BTreeMap<String, u64>, BenchError> {
+fn round(address: &str, tenants: Range<u64>) -> Result<BTreeMap<String, u64>, BenchError> {
     let queries = hostile();
     let next = AtomicU64::new(0);
     let ended = std::thread::scope(|scope| {
@@ -284,7 +305,7 @@ fn harm(address: &str, tenants: u64) -> Result<BTreeMap<String, u64>, BenchError
             }
             Ok(outcomes)
         };
-        let clients = (0..tenants).flat_map(|tenant| (0..HOSTILE_AT_A_TIME).map(move |_| tenant));
+        let clients = tenants.flat_map(|tenant| (0..HOSTILE_AT_A_TIME).map(move |_| tenant));
         let threads: Vec<_> = clients.map(|tenant| scope.spawn(move || send(tenant))).collect();
         let ended = threads.into_iter().map(|thread| thread.join().map_err(|_| BenchError::Panicked)?);
         ended.collect::<Result<Vec<_>, BenchError>>()
@@ -336,7 +357,8 @@ impl Run {
             "p99_ratio_typed": self.beside.typed.at(99) / self.alone.typed.at(99),
             "p99_ratio_sql": self.beside.sql.at(99) / self.alone.sql.at(99),
             "alone": self.alone.json(), "beside": self.beside.json(),
-            "hostile": self.outcomes, "hostile_seconds": self.seconds, "children_peak_mib": peaks,
+            "hostile": self.harm.outcomes, "hostile_rounds": self.harm.rounds, "hostile_seconds": self.harm.seconds,
+            "children_peak_mib": peaks,
         })
     }
 }
