@@ -3,7 +3,9 @@
 //! A query begins if its tenant is below each limit. It is charged when it ends, in the minute of its end. So the last query of a
 //! minute may exceed a limit, by no more than the limits of one query. Use beyond a limit is charged to the next minutes.
 
-use crate::limits::{BUDGET_WINDOW_S, QUICK_TENANT_CPU_MS, SLOW_TENANT_S, TENANTS_MAX};
+use crate::limits::{
+    BUDGET_WINDOW_S, QUICK_CPU_MS, QUICK_TENANT_CPU_MS, SLOW_NICE, SLOW_TENANT_S, TENANTS_MAX, UNTRIED_NICE,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,9 +23,23 @@ pub struct TenantLimits {
 /// How a query begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
+    /// The last query of its tenant that had a result was quick.
     Quick,
+    /// Its tenant is new, or its last query was slow some time ago. No query has shown yet that it asks quick ones.
+    Untried,
     /// A query of its tenant was slow a moment ago, or children have worked much for its tenant in the present minute.
     Slow,
+}
+
+impl Pace {
+    /// How far the child of such a query works behind other processes from its start.
+    pub fn nice(self) -> i32 {
+        match self {
+            Pace::Quick => 0,
+            Pace::Untried => UNTRIED_NICE,
+            Pace::Slow => SLOW_NICE,
+        }
+    }
 }
 
 /// Why a query does not begin.
@@ -53,6 +69,8 @@ struct Use {
     worked_ms: u64,
     /// Its queries are slow from their start until then.
     slow_until_s: u64,
+    /// A query had a result and was quick, and none was slow since.
+    is_tried: bool,
 }
 
 /// The use of all tenants.
@@ -69,6 +87,8 @@ pub struct Cost {
     pub rows: u64,
     /// Milliseconds for which its child worked.
     pub worked_ms: u64,
+    /// It had a result.
+    pub is_answered: bool,
 }
 
 impl Use {
@@ -88,7 +108,8 @@ impl Budgets {
         Budgets { limits, tenants: BTreeMap::new() }
     }
 
-    /// Lets a query begin. It is slow if its tenant had a slow query, or if children worked much for it. `now_s` never goes back.
+    /// Lets a query begin. It is slow if its tenant had a slow query a moment ago, or if children worked much for it. `now_s` never goes
+    /// back.
     ///
     /// # Errors
     /// [`OverBudget`].
@@ -119,13 +140,18 @@ impl Budgets {
         }
         known.running += 1;
         let is_slow = known.worked_ms >= QUICK_TENANT_CPU_MS || now_s < known.slow_until_s;
-        Ok(if is_slow { Pace::Slow } else { Pace::Quick })
+        Ok(match (is_slow, known.is_tried) {
+            (true, _) => Pace::Slow,
+            (false, false) => Pace::Untried,
+            (false, true) => Pace::Quick,
+        })
     }
 
     /// A running query of a tenant is slow.
     pub fn slow_down(&mut self, tenant: &str, now_s: u64) {
         if let Some(known) = self.tenants.get_mut(tenant) {
             known.slow_until_s = now_s + SLOW_TENANT_S;
+            known.is_tried = false;
         }
     }
 
@@ -138,6 +164,9 @@ impl Budgets {
         known.time += cost.time;
         known.rows = known.rows.saturating_add(cost.rows);
         known.worked_ms = known.worked_ms.saturating_add(cost.worked_ms);
+        if cost.is_answered && cost.worked_ms <= QUICK_CPU_MS && now_s >= known.slow_until_s {
+            known.is_tried = true;
+        }
     }
 }
 
@@ -145,6 +174,8 @@ impl Budgets {
 mod tests {
     use super::*;
 
+    /// The cost of a query that had a result at once.
+    const ANSWERED: Cost = Cost { time: Duration::ZERO, rows: 0, worked_ms: 0, is_answered: true };
     const LIMITS: TenantLimits = TenantLimits { queries: 2, time: Duration::from_secs(10), rows: 100 };
 
     #[test]
@@ -153,11 +184,11 @@ mod tests {
         budgets.begin("a", 30).unwrap();
         budgets.begin("a", 30).unwrap();
         assert_eq!(budgets.begin("a", 30), Err(OverBudget::Queries { running: 2, max: 2 }));
-        assert_eq!(budgets.begin("b", 30), Ok(Pace::Quick), "other tenants go on");
+        assert_eq!(budgets.begin("b", 30), Ok(Pace::Untried), "other tenants go on");
         budgets.end("a", Cost { time: Duration::from_secs(10), rows: 1, ..Cost::default() }, 30);
         let slow = OverBudget::Time { used_ms: 10_000, max_ms: 10_000, again_s: 25 };
         assert_eq!(budgets.begin("a", 35), Err(slow));
-        assert_eq!(budgets.begin("a", 60), Ok(Pace::Quick));
+        assert_eq!(budgets.begin("a", 60), Ok(Pace::Untried));
         budgets.end("a", Cost { rows: 100, ..Cost::default() }, 60);
         assert_eq!(budgets.begin("a", 61), Err(OverBudget::Rows { used: 100, max: 100, again_s: 59 }));
     }
@@ -165,9 +196,9 @@ mod tests {
     #[test]
     fn tenant_whose_queries_worked_much_is_slow() {
         let mut budgets = Budgets::new(LIMITS);
-        for (worked_ms, pace) in [(QUICK_TENANT_CPU_MS - 1, Pace::Quick), (1, Pace::Slow), (0, Pace::Slow)] {
+        for (worked_ms, pace) in [(1, Pace::Quick), (QUICK_TENANT_CPU_MS - 2, Pace::Quick), (1, Pace::Slow)] {
             budgets.begin("a", 30).unwrap();
-            budgets.end("a", Cost { worked_ms, ..Cost::default() }, 30);
+            budgets.end("a", Cost { worked_ms, is_answered: true, ..Cost::default() }, 30);
             assert_eq!(budgets.begin("a", 30), Ok(pace));
             budgets.end("a", Cost::default(), 30);
         }
@@ -177,12 +208,29 @@ mod tests {
     #[test]
     fn tenant_with_a_slow_query_is_slow_for_seconds() {
         let mut budgets = Budgets::new(LIMITS);
-        assert_eq!(budgets.begin("a", 30), Ok(Pace::Quick));
+        budgets.begin("a", 30).unwrap();
         budgets.slow_down("a", 31);
         assert_eq!(budgets.begin("a", 31), Ok(Pace::Slow));
-        budgets.end("a", Cost::default(), 31);
-        assert_eq!(budgets.begin("b", 31), Ok(Pace::Quick));
-        assert_eq!(budgets.begin("a", 31 + SLOW_TENANT_S), Ok(Pace::Quick));
+        budgets.end("a", ANSWERED, 31);
+        assert_eq!(budgets.begin("b", 31), Ok(Pace::Untried));
+        assert_eq!(budgets.begin("a", 31 + SLOW_TENANT_S), Ok(Pace::Untried), "a result meanwhile shows nothing");
+    }
+
+    #[test]
+    fn tenant_is_quick_once_a_quick_query_had_a_result() {
+        let mut budgets = Budgets::new(LIMITS);
+        let mut next = |cost: Cost| {
+            budgets.begin("a", 30).unwrap();
+            budgets.end("a", cost, 30);
+            let pace = budgets.begin("a", 30);
+            budgets.end("a", Cost::default(), 30);
+            pace
+        };
+        assert_eq!(next(Cost::default()), Ok(Pace::Untried), "a query without a result shows nothing");
+        let long = Cost { worked_ms: QUICK_CPU_MS + 1, ..ANSWERED };
+        assert_eq!(next(long), Ok(Pace::Untried));
+        assert_eq!(next(Cost { worked_ms: QUICK_CPU_MS, ..ANSWERED }), Ok(Pace::Quick));
+        assert_eq!(next(Cost::default()), Ok(Pace::Quick), "it stays known");
     }
 
     #[test]
@@ -194,7 +242,7 @@ mod tests {
         assert_eq!(budgets.begin("a", 76), Err(slow));
         let slow = OverBudget::Time { used_ms: 10_000, max_ms: 10_000, again_s: 60 };
         assert_eq!(budgets.begin("a", 120), Err(slow), "the excess is charged to the next minute");
-        assert_eq!(budgets.begin("a", 180), Ok(Pace::Quick));
+        assert_eq!(budgets.begin("a", 180), Ok(Pace::Untried));
         budgets.end("a", Cost { rows: 50, ..Cost::default() }, 180);
         assert_eq!(budgets.begin("a", 181), Err(OverBudget::Rows { used: 100, max: 100, again_s: 59 }));
     }

@@ -48,6 +48,10 @@ pub const WAITING_MAX: usize = 64;
 /// Milliseconds for which a child works for a query before the query is slow: its child works behind other processes, and at most half of
 /// the children execute slow queries.
 pub const QUICK_CPU_MS: u64 = 25;
+/// Priority (nice) of a child that works for a slow query: the lowest one.
+pub const SLOW_NICE: i32 = 19;
+/// Priority (nice) of a child that works for a tenant without a record of quick queries: behind known tenants, before slow queries.
+pub const UNTRIED_NICE: i32 = 10;
 /// Seconds for which further queries of a tenant are slow from their start, once one of its queries was slow.
 pub const SLOW_TENANT_S: u64 = 10;
 /// Milliseconds for which children work for a tenant in a minute before its queries are slow from their start.

@@ -1,6 +1,7 @@
 //! The parent's side: a few children. Each child answers one query at a time, and queries of one tenant only.
 //!
-//! [`Pool::begin`] waits for a child and returns a [`Session`]; [`Pool::admit`] waits for the turn only. The session sends the query, then
+//! [`Pool::begin`] waits for a child and returns a [`Session`]; [`Pool::admit`] waits for the turn only, and [`Pool::enter`] for nothing:
+//! a query may read its blobs before it has a turn. The session sends the query, then
 //! the tenant's rows, and takes the result. While the child works, the parent measures its memory every 20 ms, and kills a child that takes
 //! too much memory or time. A child that has worked long for a query works behind other processes from then on.
 //! A session that is dropped before its end kills its child, so a client that disconnects costs nothing more.
@@ -23,7 +24,7 @@ use starter::Starter;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use turns::{Turn, Turns};
+use turns::{Place, Turn, Turns};
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]
@@ -83,10 +84,61 @@ struct Charged {
     turn: Option<Turn>,
 }
 
+/// A query within the budget of its tenant that has no turn yet.
+#[derive(Debug)]
+pub struct Entered {
+    charged: Charged,
+    place: Option<Place>,
+}
+
+/// A query before its blobs are read.
+#[derive(Debug)]
+pub enum Begun {
+    /// Its child may start while blobs are read.
+    Admitted(Admitted),
+    /// Its blobs are read first, because others may need the children meanwhile.
+    Reads(Entered),
+}
+
 /// A query that has its turn, and no child yet.
 #[derive(Debug)]
 pub struct Admitted {
     charged: Charged,
+}
+
+impl Entered {
+    /// Takes a turn before the query has its rows, if it is slow, or if others have turns enough left. So a slow store does not block the
+    /// children that are for quick queries. A slow query waits for its turn here, so that it holds no blobs meanwhile.
+    ///
+    /// # Errors
+    /// Too many queries wait, or this one has waited too long.
+    pub async fn begin(mut self) -> Result<Begun, SqlError> {
+        let pool = Arc::clone(&self.charged.pool);
+        match self.charged.pace {
+            Pace::Slow => self.turn().await.map(Begun::Admitted),
+            pace @ (Pace::Quick | Pace::Untried) => match pool.turns.take_early(pace) {
+                Some(turn) => Ok(Begun::Admitted(self.charged.admitted(turn))),
+                None => {
+                    self.place = Some(pool.turns.place()?);
+                    Ok(Begun::Reads(self))
+                }
+            },
+        }
+    }
+
+    /// Waits for a turn.
+    ///
+    /// # Errors
+    /// Too many queries wait, or this one has waited too long.
+    pub async fn turn(self) -> Result<Admitted, SqlError> {
+        let Entered { charged, place } = self;
+        let turns = &charged.pool.turns;
+        let turn = match place {
+            Some(place) => turns.take_from(place, charged.pace).await?,
+            None => turns.take(charged.pace).await?,
+        };
+        Ok(charged.admitted(turn))
+    }
 }
 
 impl Admitted {
@@ -105,10 +157,7 @@ impl Admitted {
                 Process::start(&pool.settings, &pool, pace).await?
             }
         };
-        match pace {
-            Pace::Quick => {}
-            Pace::Slow => process.put_behind(),
-        }
+        process.put_behind(pace.nice());
         Ok(Session::new(charged, process))
     }
 }
@@ -154,19 +203,23 @@ impl Pool {
         self.admit(tenant).await?.start().await
     }
 
-    /// Waits for a turn. What the query needs besides a child may be read while the child starts.
+    /// Waits for a turn.
     ///
     /// # Errors
     /// The program is missing, too many queries wait, or the tenant is over its budget.
     pub async fn admit(self: &Arc<Pool>, tenant: &str) -> Result<Admitted, SqlError> {
+        self.enter(tenant)?.turn().await
+    }
+
+    /// Takes a query of a tenant within its budget.
+    ///
+    /// # Errors
+    /// The program is missing, or the tenant is over its budget.
+    pub fn enter(self: &Arc<Pool>, tenant: &str) -> Result<Entered, SqlError> {
         if !self.is_installed() {
             return Err(SqlError::NotInstalled { program: self.settings.program.clone() });
         }
-        let mut charged = self.charged(tenant)?;
-        let pace = charged.pace;
-        charged.turn = Some(self.turns.take(pace).await?);
-        charged.began = Some(Instant::now());
-        Ok(Admitted { charged })
+        Ok(Entered { charged: self.charged(tenant)?, place: None })
     }
 
     fn charged(self: &Arc<Pool>, tenant: &str) -> Result<Charged, SqlError> {
@@ -175,13 +228,13 @@ impl Pool {
         Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, pace, turn: None })
     }
 
-    /// Takes an idle child that still runs and has had only this tenant's rows, if there is one. A quick query takes no child that works
-    /// behind others.
+    /// Takes an idle child that still runs and has had only this tenant's rows, if there is one. A query takes no child that works further
+    /// behind others than the query has to.
     fn idle(&self, tenant: &str, pace: Pace) -> Option<Process> {
         loop {
             let mut process = self.shared().take(tenant)?;
             match process.is_quiet() {
-                Ok(()) if pace == Pace::Quick && process.is_behind() => process.end(Ended::Priority),
+                Ok(()) if process.is_behind(pace.nice()) => process.end(Ended::Priority),
                 Ok(()) => return Some(process),
                 Err(reason) => process.end(reason),
             }
@@ -226,6 +279,13 @@ impl Shared {
 }
 
 impl Charged {
+    /// The query got its turn.
+    fn admitted(mut self, turn: Turn) -> Admitted {
+        self.turn = Some(turn);
+        self.began = Some(Instant::now());
+        Admitted { charged: self }
+    }
+
     /// The turn of the query, for the time in which its child works.
     fn lane(&mut self) -> Option<Lane<'_>> {
         Some(Lane { pool: &self.pool, tenant: &self.tenant, turn: self.turn.as_mut()?, cost: &mut self.cost })

@@ -24,7 +24,7 @@ use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_sql::frames::{Format, Param, Planned, Query};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
-use tidemark_streams_sql::pool::{Admitted, QueryResult, Session, SqlError};
+use tidemark_streams_sql::pool::{Admitted, Begun, Entered, QueryResult, Session, SqlError};
 use tokio::sync::OwnedSemaphorePermit;
 
 #[derive(Deserialize)]
@@ -122,15 +122,15 @@ async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) 
     let format = query.format;
     let rows_max = queries.sql.settings().scan_rows_max;
     let asked = TenantRange { tenant, range, rows_max, dimensions: query.dimensions.len() };
-    // No work starts before the tenant has a turn: neither the owner's thread nor a reader of blobs.
-    let turn = queries.sql.admit(&asked.tenant).await?;
-    let space = space(server)?;
+    // No work starts beyond the budget of the tenant: neither of the owner's thread nor of a reader of blobs.
+    let entered = queries.sql.enter(&asked.tenant)?;
     query.uploads = tables::tables_of(queries, &asked.tenant)?;
     let uploads = query.uploads.clone();
-    // Blobs are read while the child starts and plans. A query that is refused ends the reading.
-    let planning = planned(turn, query);
-    let reading = async { Ok(read(server, &asked).await) };
-    let (PlannedQuery { session, planned }, read) = tokio::try_join!(planning, reading)?;
+    let Prepared { query: PlannedQuery { session, planned }, read } = prepared(server, &asked, entered, query).await?;
+    let space = match space(server) {
+        Ok(space) => space,
+        Err(refused) => return Err(given_up(session, refused.into()).await),
+    };
     let Planned { reads_rows, uploads: named } = planned;
     let Reading { session, pinned } = match read {
         Ok(Read { pinned, fetched }) if reads_rows => {
@@ -199,6 +199,29 @@ struct Reading {
 struct PlannedQuery {
     session: Session,
     planned: Planned,
+}
+
+/// A query that is planned, and its blobs.
+struct Prepared {
+    query: PlannedQuery,
+    read: Result<Read, AskError>,
+}
+
+/// Plans a query, and reads its blobs.
+async fn prepared(server: &Asking, asked: &TenantRange, entered: Entered, query: Query) -> Result<Prepared, AskError> {
+    match entered.begin().await? {
+        // Blobs are read while the child starts and plans. A query that is refused ends the reading.
+        Begun::Admitted(turn) => {
+            let reading = async { Ok(read(server, asked).await) };
+            let (query, read) = tokio::try_join!(planned(turn, query), reading)?;
+            Ok(Prepared { query, read })
+        }
+        Begun::Reads(entered) => {
+            let read = read(server, asked).await?;
+            let query = planned(entered.turn().await?, query).await?;
+            Ok(Prepared { query, read: Ok(read) })
+        }
+    }
 }
 
 async fn planned(turn: Admitted, query: Query) -> Result<PlannedQuery, AskError> {

@@ -6,7 +6,7 @@ use super::turns::Turn;
 use super::{Pool, PoolSettings, SqlError};
 use crate::budget::{Cost, Pace};
 use crate::frames::{self, FrameError, HEAD_BYTES, Reply, VERSION};
-use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX, QUICK_CPU_MS};
+use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX, QUICK_CPU_MS, SLOW_NICE};
 use serde::Serialize;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,6 +22,9 @@ use tokio::time::Instant;
 const START_MAX: Duration = Duration::from_secs(20);
 /// The interval at which the parent measures the memory and the work of a working child.
 const POLL: Duration = Duration::from_millis(20);
+/// The same until the child has worked for [`EARLY_MS`] for its query, so that a slow one is found soon.
+const EARLY_POLL: Duration = Duration::from_millis(5);
+const EARLY_MS: u64 = 2 * QUICK_CPU_MS;
 
 /// A running child. It is killed when it is dropped.
 #[derive(Debug)]
@@ -66,10 +69,7 @@ impl Process {
     /// Starts a child, and waits until it says that it is ready.
     pub async fn start(settings: &PoolSettings, pool: &Arc<Pool>, pace: Pace) -> Result<Process, SqlError> {
         let mut process = Process::spawn(settings, pool).await.map_err(SqlError::Start)?;
-        match pace {
-            Pace::Quick => {}
-            Pace::Slow => process.put_behind(),
-        }
+        process.put_behind(pace.nice());
         pool.shared().stats.started += 1;
         let allowed = Allowed { until: Instant::now() + START_MAX, memory_bytes: settings.memory_bytes };
         let hello = process.receive(allowed, None).await;
@@ -163,14 +163,14 @@ impl Process {
         self.watch.worked_ms()
     }
 
-    /// Whether it works behind other processes.
-    pub fn is_behind(&self) -> bool {
-        self.watch.is_behind
+    /// Whether it works further behind other processes than this.
+    pub fn is_behind(&self, nice: i32) -> bool {
+        self.watch.nice > nice
     }
 
-    /// Has it work behind other processes until its end.
-    pub fn put_behind(&mut self) {
-        self.watch.put_behind();
+    /// Has it work so far behind other processes, or further, until its end.
+    pub fn put_behind(&mut self, nice: i32) {
+        self.watch.put_behind(nice);
     }
 
     /// The reason for which it must end now although it has answered; `None`: it may take another query.
@@ -252,7 +252,8 @@ struct Watch {
     /// Milliseconds for which it had worked when its query began, and since then.
     base_ms: u64,
     worked_ms: u64,
-    is_behind: bool,
+    /// How far it works behind other processes.
+    nice: i32,
     next_look: Instant,
 }
 
@@ -271,7 +272,7 @@ impl Watch {
                 return Err(Stop::Time);
             }
             if now >= self.next_look {
-                self.next_look = now + POLL;
+                self.next_look = now + if self.worked_ms < EARLY_MS { EARLY_POLL } else { POLL };
                 self.look(allowed, lane.as_mut())?;
             }
             let next = self.next_look.min(allowed.until);
@@ -284,10 +285,10 @@ impl Watch {
 
 impl Watch {
     fn of(id: Option<u32>) -> Watch {
-        Watch { id, base_bytes: u64::MAX, base_ms: 0, worked_ms: 0, is_behind: false, next_look: Instant::now() }
+        Watch { id, base_bytes: u64::MAX, base_ms: 0, worked_ms: 0, nice: 0, next_look: Instant::now() }
     }
 
-    /// Measures the child, and puts it behind other processes once it has worked long for its query.
+    /// Measures the child, and puts it behind all other processes once it has worked long for its query.
     fn look(&mut self, allowed: Allowed, lane: Option<&mut Lane<'_>>) -> Result<(), Stop> {
         let Some(id) = self.id else { return Ok(()) };
         let most = self.base_bytes.saturating_add(allowed.memory_bytes);
@@ -299,7 +300,7 @@ impl Watch {
         if lane.cost.worked_ms <= QUICK_CPU_MS {
             return Ok(());
         }
-        self.put_behind();
+        self.put_behind(SLOW_NICE);
         lane.pool.slow_down(lane.tenant);
         if lane.pool.turns.slow_down(lane.turn) { Ok(()) } else { Err(Stop::Displaced) }
     }
@@ -312,10 +313,10 @@ impl Watch {
         self.worked_ms
     }
 
-    fn put_behind(&mut self) {
-        if let Some(id) = self.id.filter(|_| !self.is_behind) {
-            self.is_behind = true;
-            priority::put_behind(id);
+    fn put_behind(&mut self, nice: i32) {
+        if let Some(id) = self.id.filter(|_| nice > self.nice) {
+            self.nice = nice;
+            priority::put_behind(id, nice);
         }
     }
 }

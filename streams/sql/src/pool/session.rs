@@ -177,6 +177,7 @@ impl Session {
                 Reply::Done { rows } => {
                     let Some(columns) = columns else { return Err(self.out_of_turn()) };
                     self.give_back();
+                    self.charged.cost.is_answered = true;
                     self.charged.pool.shared().stats.answered += 1;
                     return Ok(QueryResult { columns, output, rows, scanned: self.sent });
                 }

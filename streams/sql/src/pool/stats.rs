@@ -13,7 +13,7 @@ pub enum Ended {
     Tenant,
     /// A quick query needed the turn of its slow query.
     Displaced,
-    /// It worked behind others, and the next query of its tenant does not.
+    /// It worked further behind others than the next query of its tenant has to.
     Priority,
     /// A query exceeded its memory.
     Memory,

@@ -1,7 +1,8 @@
-//! Turns of queries: each running query has one. Half of them are for quick queries only.
+//! Turns of queries: each running query has one. Half of them are for quick queries only, and one of these for tenants that are known for
+//! quick queries.
 //!
-//! A query is quick until its child has worked for [`crate::limits::QUICK_CPU_MS`]. Then it needs a slow turn, and its child works behind all others.
-//! So slow queries of any number of tenants leave turns and processors to quick ones.
+//! A query is quick until its child has worked for [`crate::limits::QUICK_CPU_MS`]. Then it needs a slow turn, and its child works behind all
+//! others. So slow queries of any number of tenants leave turns and processors to quick ones, and the first queries of new tenants do too.
 
 use super::SqlError;
 use crate::budget::Pace;
@@ -11,22 +12,44 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Quick turns that only a query of a tenant with a record of quick queries takes, while there are others beside them.
+const KEPT: usize = 1;
+
+/// Which queries may have a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Any query.
+    Slow,
+    /// Those that are quick, or that nobody has tried.
+    Open,
+    /// Those that are quick.
+    Kept,
+}
+
 /// The turn of a query.
 #[derive(Debug)]
 pub struct Turn {
-    pace: Pace,
+    kind: Kind,
     _permit: OwnedSemaphorePermit,
 }
 
 /// All turns of a pool.
 #[derive(Debug)]
 pub struct Turns {
-    quick: Arc<Semaphore>,
+    all: usize,
     slow: Arc<Semaphore>,
-    waiting: Semaphore,
-    /// Quick queries that wait for a turn.
+    open: Arc<Semaphore>,
+    kept: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    /// Queries that wait for a turn, but slow ones.
     quick_waiting: AtomicUsize,
     wait: Duration,
+}
+
+/// The place of a query that has no turn yet.
+#[derive(Debug)]
+pub struct Place {
+    _permit: OwnedSemaphorePermit,
 }
 
 /// A quick query that waits.
@@ -42,10 +65,14 @@ impl Turns {
     /// As many turns as children. A query waits for one at most this long.
     pub fn new(children: usize, wait: Duration) -> Turns {
         let slow = children / 2;
+        let quick = children - slow;
+        let kept = if quick > KEPT { KEPT } else { 0 };
         Turns {
-            quick: Arc::new(Semaphore::new(children - slow)),
+            all: children,
             slow: Arc::new(Semaphore::new(slow)),
-            waiting: Semaphore::new(WAITING_MAX),
+            open: Arc::new(Semaphore::new(quick - kept)),
+            kept: Arc::new(Semaphore::new(kept)),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             quick_waiting: AtomicUsize::new(0),
             wait,
         }
@@ -56,61 +83,111 @@ impl Turns {
     /// # Errors
     /// Too many queries wait, or this one has waited too long.
     pub async fn take(&self, pace: Pace) -> Result<Turn, SqlError> {
+        match self.free_turn(pace) {
+            Some(turn) => Ok(turn),
+            None => self.take_from(self.place()?, pace).await,
+        }
+    }
+
+    /// A turn for a query that may not use it at once, if at least half of all turns are left to others.
+    pub fn take_early(&self, pace: Pace) -> Option<Turn> {
+        if self.free() > self.all.div_ceil(2) { self.free_turn(pace) } else { None }
+    }
+
+    /// A place for a query that has no turn yet.
+    ///
+    /// # Errors
+    /// Too many queries have none.
+    pub fn place(&self) -> Result<Place, SqlError> {
+        let permit = Arc::clone(&self.waiting).try_acquire_owned();
+        Ok(Place { _permit: permit.map_err(|_| SqlError::QueueFull { max: WAITING_MAX })? })
+    }
+
+    /// Waits for a turn in a place.
+    ///
+    /// # Errors
+    /// The query has waited too long.
+    pub async fn take_from(&self, _place: Place, pace: Pace) -> Result<Turn, SqlError> {
         if let Some(turn) = self.free_turn(pace) {
             return Ok(turn);
         }
-        let full = |_| SqlError::QueueFull { max: WAITING_MAX };
-        let _waits = self.waiting.try_acquire().map_err(full)?;
-        let slow = Arc::clone(&self.slow).acquire_owned();
-        let turn = match pace {
-            Pace::Slow => {
-                let turn = tokio::time::timeout(self.wait, slow).await;
-                turn.map(|permit| permit.map(|permit| Turn { pace, _permit: permit }))
-            }
-            Pace::Quick => {
-                self.quick_waiting.fetch_add(1, Ordering::Relaxed);
-                let _waits = Waits(&self.quick_waiting);
-                let quick = Arc::clone(&self.quick).acquire_owned();
-                let any = async {
+        let any = async {
+            match pace {
+                Pace::Slow => self.next(Kind::Slow).await,
+                Pace::Untried => {
+                    let _waits = self.wait_as_quick();
                     tokio::select! {
-                        permit = quick => permit.map(|permit| Turn { pace: Pace::Quick, _permit: permit }),
-                        permit = slow => permit.map(|permit| Turn { pace: Pace::Slow, _permit: permit }),
+                        turn = self.next(Kind::Open) => turn,
+                        turn = self.next(Kind::Slow) => turn,
                     }
-                };
-                tokio::time::timeout(self.wait, any).await
+                }
+                Pace::Quick => {
+                    let _waits = self.wait_as_quick();
+                    tokio::select! {
+                        turn = self.next(Kind::Open) => turn,
+                        turn = self.next(Kind::Kept) => turn,
+                        turn = self.next(Kind::Slow) => turn,
+                    }
+                }
             }
         };
-        turn.ok().and_then(Result::ok).ok_or(SqlError::Waited { seconds: self.wait.as_secs() })
+        let turn = tokio::time::timeout(self.wait, any).await;
+        turn.ok().flatten().ok_or(SqlError::Waited { seconds: self.wait.as_secs() })
+    }
+
+    fn of(&self, kind: Kind) -> &Arc<Semaphore> {
+        match kind {
+            Kind::Slow => &self.slow,
+            Kind::Open => &self.open,
+            Kind::Kept => &self.kept,
+        }
+    }
+
+    fn wait_as_quick(&self) -> Waits<'_> {
+        self.quick_waiting.fetch_add(1, Ordering::Relaxed);
+        Waits(&self.quick_waiting)
+    }
+
+    /// The next turn of a kind. The semaphores are never closed.
+    async fn next(&self, kind: Kind) -> Option<Turn> {
+        let permit = Arc::clone(self.of(kind)).acquire_owned().await.ok()?;
+        Some(Turn { kind, _permit: permit })
     }
 
     fn free_turn(&self, pace: Pace) -> Option<Turn> {
-        let of = |turns: &Arc<Semaphore>, pace: Pace| {
-            let permit = Arc::clone(turns).try_acquire_owned().ok()?;
-            Some(Turn { pace, _permit: permit })
+        let kinds: &[Kind] = match pace {
+            Pace::Slow => &[Kind::Slow],
+            // An open turn may be needed by a quick query.
+            Pace::Untried => &[Kind::Slow, Kind::Open],
+            // The kept turn is for the next quick query, when others have all the rest.
+            Pace::Quick => &[Kind::Open, Kind::Slow, Kind::Kept],
         };
-        let quick = match pace {
-            Pace::Quick => of(&self.quick, Pace::Quick),
-            Pace::Slow => None,
-        };
-        quick.or_else(|| of(&self.slow, Pace::Slow))
+        kinds.iter().find_map(|kind| self.free_of(*kind))
+    }
+
+    fn free_of(&self, kind: Kind) -> Option<Turn> {
+        let permit = Arc::clone(self.of(kind)).try_acquire_owned().ok()?;
+        Some(Turn { kind, _permit: permit })
     }
 
     /// Turns that no query has.
     pub fn free(&self) -> usize {
-        self.quick.available_permits() + self.slow.available_permits()
+        [Kind::Slow, Kind::Open, Kind::Kept].iter().map(|kind| self.of(*kind).available_permits()).sum()
     }
 
-    /// A query is slow from now on. False: there is no slow turn, and a quick query waits for its turn.
+    /// A query is slow from now on. False: there is no other turn for it, and a quick query waits for its turn.
     pub fn slow_down(&self, turn: &mut Turn) -> bool {
-        match turn.pace {
-            Pace::Slow => true,
-            Pace::Quick => match self.free_turn(Pace::Slow) {
-                Some(slow) => {
-                    *turn = slow;
-                    true
-                }
-                None => self.quick_waiting.load(Ordering::Relaxed) == 0,
-            },
+        let kinds: &[Kind] = match turn.kind {
+            Kind::Slow => return true,
+            Kind::Open => &[Kind::Slow],
+            Kind::Kept => &[Kind::Slow, Kind::Open],
+        };
+        match kinds.iter().find_map(|kind| self.free_of(*kind)) {
+            Some(other) => {
+                *turn = other;
+                true
+            }
+            None => self.quick_waiting.load(Ordering::Relaxed) == 0,
         }
     }
 }
@@ -138,6 +215,48 @@ mod tests {
             std::mem::forget(turns.take(Pace::Quick).await.unwrap());
             assert_eq!(turns.free(), left);
         }
+    }
+
+    #[tokio::test]
+    async fn untried_queries_leave_a_turn_to_known_tenants() {
+        let turns = Turns::new(4, WAIT);
+        let mut untried = Vec::new();
+        for _ in 0..3 {
+            untried.push(turns.take(Pace::Untried).await.unwrap());
+        }
+        assert!(matches!(turns.take(Pace::Untried).await, Err(SqlError::Waited { .. })));
+        let mut known = turns.take(Pace::Quick).await.unwrap();
+        assert!(matches!(turns.take(Pace::Quick).await, Err(SqlError::Waited { .. })));
+        let open = untried.iter().position(|turn| turn.kind == Kind::Open).unwrap();
+        drop(untried.swap_remove(open));
+        assert!(turns.slow_down(&mut known), "a slow query does not keep the turn of known tenants");
+        assert!(turns.take(Pace::Untried).await.is_err());
+        assert!(turns.take(Pace::Quick).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn half_of_the_turns_is_not_taken_early() {
+        let turns = Turns::new(5, WAIT);
+        let early = [turns.take_early(Pace::Quick), turns.take_early(Pace::Untried), turns.take_early(Pace::Quick)];
+        assert_eq!(early.each_ref().map(Option::is_some), [true, true, false]);
+        let place = turns.place().unwrap();
+        assert!(turns.take_from(place, Pace::Quick).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn places_of_queries_without_a_turn_are_bounded() {
+        let turns = Turns::new(2, WAIT);
+        let places: Vec<Place> = (0..WAITING_MAX).map(|_| turns.place().unwrap()).collect();
+        assert!(matches!(turns.place(), Err(SqlError::QueueFull { .. })));
+        drop(places);
+        assert!(turns.place().is_ok());
+    }
+
+    #[tokio::test]
+    async fn untried_query_has_a_turn_of_two() {
+        let turns = Turns::new(2, WAIT);
+        let _slow = turns.take(Pace::Slow).await.unwrap();
+        assert!(turns.take(Pace::Untried).await.is_ok(), "nothing is kept of a single quick turn");
     }
 
     #[tokio::test]

@@ -2,14 +2,13 @@
 
 use super::*;
 use rustix::process::{Pid, getpriority_process};
-use tidemark_streams_sql::limits::QUICK_CPU_MS;
-use tidemark_streams_sql::pool::Ended;
+use tidemark_streams_sql::limits::{QUICK_CPU_MS, SLOW_NICE, UNTRIED_NICE};
+use tidemark_streams_sql::pool::{Begun, Ended};
 
 const ENDLESS: &str = "SELECT count(*) FROM impressions a, impressions b, impressions c WHERE a.n + b.n + c.n > 0";
 /// A query that is slow, and ends.
 const SLOW: &str =
     "SELECT count(*) AS c FROM impressions a, impressions b WHERE a.n + b.n > 0 AND a.listing || b.listing <> a.type";
-const LAST: i32 = 19;
 
 /// Children may wait for other work of the machine.
 fn patient() -> PoolSettings {
@@ -33,7 +32,7 @@ async fn quick_query_is_answered_while_all_turns_are_slow() {
         let rows = Arc::clone(&rows);
         running.spawn(async move { carry_out(session, sql, &rows).await });
     }
-    until("two slow queries", || ids.iter().all(|&id| priority(id) == LAST)).await;
+    until("two slow queries", || ids.iter().all(|&id| priority(id) == SLOW_NICE)).await;
     let answered = run(&pool, "c", query(pool.settings(), "SELECT 1 AS one"), &[]).await;
     assert_eq!(answered.unwrap().output, b"one\r\n1\r\n");
     let displaced = running.join_next().await.unwrap().unwrap().unwrap_err();
@@ -51,12 +50,45 @@ async fn child_of_a_slow_query_answers_no_quick_one() {
     let before = worked(id);
     carry_out(session, query(pool.settings(), SLOW), &rows).await.unwrap();
     assert!((worked(id) - before) * 10 > QUICK_CPU_MS, "it is slow");
-    assert_eq!(priority(id), LAST);
+    assert_eq!(priority(id), SLOW_NICE);
     let session = pool.begin("a").await.unwrap();
     assert_eq!(session.id(), Some(id), "a tenant with a slow query is slow for some seconds");
     carry_out(session, query(pool.settings(), "SELECT 1"), &[]).await.unwrap();
     until_quick(&pool).await;
-    assert_eq!(pool.stats().ended.get(&Ended::Priority), Some(&1));
+    // One for the first query that is not slow, and one for that which is quick.
+    assert_eq!(pool.stats().ended.get(&Ended::Priority), Some(&2));
+}
+
+#[tokio::test]
+async fn queries_that_wait_for_blobs_leave_children() {
+    let pool = Pool::new(PoolSettings { children: 4, wait: Duration::from_secs(1), ..settings() });
+    let mut early = Vec::new();
+    let mut reading = Vec::new();
+    for tenant in ["a", "b", "c", "d", "e", "f"] {
+        match pool.enter(tenant).unwrap().begin().await.unwrap() {
+            Begun::Admitted(turn) => early.push(turn),
+            Begun::Reads(entered) => reading.push(entered),
+        }
+    }
+    assert_eq!((early.len(), reading.len()), (2, 4));
+    assert!(run(&pool, "g", query(pool.settings(), "SELECT 1"), &[]).await.is_ok());
+    // Their blobs are there.
+    let session = reading.pop().unwrap().turn().await.unwrap().start().await.unwrap();
+    assert!(carry_out(session, query(pool.settings(), "SELECT 1"), &[]).await.is_ok());
+}
+
+#[tokio::test]
+async fn tenant_begins_behind_those_that_are_known() {
+    let pool = Pool::new(settings());
+    let mut niced = Vec::new();
+    for sql in ["SELECT nothing", "SELECT 1", "SELECT 1"] {
+        let session = pool.begin("a").await.unwrap();
+        niced.push(priority(session.id().unwrap()));
+        let _ = carry_out(session, query(pool.settings(), sql), &[]).await;
+    }
+    // Only a result shows that it is quick. Then another child works for it.
+    assert_eq!(niced, [UNTRIED_NICE, UNTRIED_NICE, 0]);
+    assert_eq!((pool.stats().started, pool.stats().ended.get(&Ended::Priority)), (2, Some(&1)));
 }
 
 /// Waits until a query of tenant `a` is quick again.
