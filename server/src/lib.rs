@@ -33,6 +33,5 @@ pub mod session;
 pub mod standing;
 mod sync;
 pub mod tally;
-pub mod tls;
 pub mod token;
 pub mod webhook;

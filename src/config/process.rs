@@ -18,8 +18,8 @@ use tidemark_proto::node::NodeConfig;
 use tidemark_proto::time::Span;
 use tidemark_server::http::{Access, NodeOptions, Options, is_origin};
 use tidemark_server::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
-use tidemark_server::tls::{ServerTls, TlsError};
 use tidemark_server::token::{Token, TokenError};
+use tidemark_tls::{ServerTls, TlsError};
 use tidemark_transport::{PeerName, Role};
 
 /// Any interval, in milliseconds.

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 use tidemark_server::names::parse_counter;
-use tidemark_server::tls::{TlsError, Trust};
 use tidemark_server::webhook::{
     Limits, Receiver, Secrets, SecretsError, Since, Url, UrlError, WEBHOOKS_MAX, Wanted, Webhook,
 };
+use tidemark_tls::{TlsError, Trust};
 
 /// Bytes of a webhook's name.
 const NAME_BYTES_MAX: usize = 64;

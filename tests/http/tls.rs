@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tidemark_server::http::Options;
-use tidemark_server::tls::{ServerTls, TlsError};
+use tidemark_tls::{ServerTls, TlsError};
 use tokio::process::Command;
 
 /// The output of a command that trusts an authority, and whether it ended well.

@@ -13,10 +13,10 @@ use tidemark_proto::ids::DcId;
 use tidemark_proto::msg::MilestoneSpec;
 use tidemark_server::http::{AggregatorProcess, AwardFilter, AwardPosition, LIVE_PROTOCOL, Options, Server};
 use tidemark_server::names::parse_counter;
-use tidemark_server::tls::Trust;
 use tidemark_server::webhook::{
     Home, Limits, Receiver as Target, Secrets, Since, Url, Wanted, Webhook, WebhookStatus, Webhooks, id_of,
 };
+use tidemark_tls::Trust;
 use tokio::net::TcpListener;
 
 const LIMITS: Limits = Limits {

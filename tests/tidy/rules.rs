@@ -11,7 +11,7 @@ const ARCHITECTURE_LINES_MAX: usize = 250;
 const ARCHITECTURE_WORDS_MAX: usize = 2000;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 30] = [
+const MAY_KNOW: [(&str, &[&str]); 31] = [
     ("tidemark-proto", CORE),
     ("tidemark-types", &[]),
     ("tidemark-wire", &["tidemark-types"]),
@@ -52,6 +52,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "tidemark-streams-intake",
             "tidemark-streams-sql",
             "tidemark-streams-store",
+            "tidemark-tls",
         ],
     ),
     ("tidemark-streams-sql", &["tidemark-files", "tidemark-proto"]),
@@ -84,6 +85,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "tidemark-files",
             "tidemark-server",
             "tidemark-testkit",
+            "tidemark-tls",
         ],
     ),
     (
@@ -95,9 +97,11 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "tidemark-node",
             "tidemark-aggregator",
             "tidemark-client",
+            "tidemark-tls",
         ],
     ),
     ("tidemark-testkit", &[]),
+    ("tidemark-tls", &[]),
     (
         "tidemark-lab",
         &[
@@ -113,6 +117,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "tidemark-sim-raft",
             "tidemark-sim-report",
             "tidemark-testkit",
+            "tidemark-tls",
         ],
     ),
 ];

@@ -17,8 +17,8 @@ use super::child::{PATIENCE, Process};
 use super::task::Place;
 use crate::cost;
 use tidemark_server::secret;
-use tidemark_server::tls::Trust;
 use tidemark_server::token::Token;
+use tidemark_tls::Trust;
 
 /// Its one data centre.
 pub const DC: &str = "bench-0";

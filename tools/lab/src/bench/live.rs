@@ -19,7 +19,7 @@ use super::{BenchError, Plan};
 use crate::cost::{self, Cost};
 use crate::demo::subscribers::unix_us;
 use tidemark::remote::{self, RemoteStream};
-use tidemark_server::tls::Trust;
+use tidemark_tls::Trust;
 
 const SUBSCRIBERS: usize = 10_000;
 /// One of this number of them watches a total that changes all the time.

@@ -1,4 +1,7 @@
 //! TLS of HTTP: the servers that a client trusts, and the certificate that a server shows.
+//!
+//! The counters and event streams speak HTTP, each with a server of its own. Both read certificates and keys here. The cluster's own
+//! connections are QUIC (`transport/`), with an authority of their own.
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
