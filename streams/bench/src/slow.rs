@@ -85,7 +85,19 @@ pub fn run(args: SlowArgs) -> Result<(), BenchError> {
     match server {
         Some(server) => {
             let servers = vec![server];
-            let settings = QuerySettings { dir, listen, servers, feed_age_max_s: 600, secret: None, sql, store_layer };
+            let settings = QuerySettings {
+                dir,
+                listen,
+                servers,
+                ca: None,
+                feed_age_max_s: 600,
+                keys: None,
+                token: None,
+                tls: None,
+                may_be_plain: false,
+                sql,
+                store_layer,
+            };
             tidemark_streams_serve::run_queries(settings, &mut io::stdout()).map_err(Box::new)?;
         }
         None => {
@@ -103,7 +115,9 @@ pub fn run(args: SlowArgs) -> Result<(), BenchError> {
                 keep_raw_days: 0,
                 dead_letters_max: 1_000_000,
                 mask_fields: BTreeSet::new(),
-                secret: None,
+                keys: None,
+                tls: None,
+                may_be_plain: false,
                 sql,
                 tenant_tables_bytes: 0,
                 store_layer,

@@ -47,7 +47,8 @@ const QUERY_SERVER_EXAMPLES: &str = "Examples:
 const TOKEN_EXAMPLES: &str = "Examples:
   tidemark-streams token --secret-file secret
   tidemark-streams token --secret-file secret --tenant 330
-  tidemark-streams token --secret-file secret --tenant 330 --expires-in 30d";
+  tidemark-streams token --secret-file secret --tenant 330 --expires-in 30d
+  tidemark-streams token --signing-key-file key.pem --follower --expires-in 90d";
 const PLAN_EXAMPLES: &str = "Examples:
   tidemark-streams plan
   tidemark-streams plan site.toml --json
@@ -793,6 +794,8 @@ pub struct ServeArgs {
     /// A file with a secret; then requests need a token (`tidemark-streams token`)
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub connections: ConnectionArgs,
     /// MiB of the uploaded tables of one tenant; 0: no table is taken
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=128))]
     pub sql_tenant_tables_mib: u64,
@@ -839,20 +842,46 @@ impl OfType {
 pub struct QueryServerArgs {
     #[command(flatten)]
     pub directory: DirectoryArgs,
-    /// The server that has the directory open; give the option again for each other server that may have it open later
-    #[arg(long = "server", value_name = "HOST:PORT", required = true)]
+    /// The server that has the directory open: HOST:PORT, or https://HOST:PORT with TLS; give the option again for each other server that
+    /// may have it open later
+    #[arg(long = "server", value_name = "SERVER", required = true)]
     pub servers: Vec<String>,
+    /// PEM file of the authority that issued the servers' certificates [default: the operating system's authorities]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// Where to listen; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7181")]
     pub listen: SocketAddr,
     /// Seconds without the server, after which queries are refused
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub feed_age_max_s: u64,
-    /// The file with the secret of the server
+    /// The file with the secret of the server; better are --token-key-file and --token-file, with which it can make no token
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
+    /// A file with the token for the servers (`tidemark-streams token --follower`) [default: made from --secret-file]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub connections: ConnectionArgs,
     #[command(flatten)]
     pub sql: SqlArgs,
+}
+
+/// How connections are protected.
+#[derive(Debug, Args)]
+pub struct ConnectionArgs {
+    /// PEM file of public Ed25519 keys; then requests need a token, and tokens that one of the keys signed are taken
+    #[arg(long, value_name = "FILE")]
+    pub token_key_file: Option<PathBuf>,
+    /// PEM file of the server certificate; with a key all HTTP is over TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key_file")]
+    pub tls_certificate_file: Option<PathBuf>,
+    /// PEM file of the certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_certificate_file")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Talk to other machines without TLS, because the network between them encrypts
+    #[arg(long)]
+    pub plain_http: bool,
 }
 
 /// Options of POST /v1/sql. It needs the program `tidemark-sql`.
@@ -890,15 +919,22 @@ pub struct SqlArgs {
 #[derive(Debug, Args)]
 pub struct TokenArgs {
     /// The file with the secret, as of `serve`
-    #[arg(long, value_name = "FILE")]
-    pub secret_file: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "signing_key_file")]
+    pub secret_file: Option<PathBuf>,
+    /// PEM file of a private Ed25519 key, which signs the token (`openssl genpkey -algorithm ed25519 -out FILE`); servers and query processes
+    /// get its public key as --token-key-file
+    #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
+    pub signing_key_file: Option<PathBuf>,
     /// Print the token that reads the rows of this tenant only, and changes its tables [default: the token of producers]
     #[arg(long, value_name = "TENANT", conflicts_with = "operator")]
     pub tenant: Option<String>,
-    /// How long the token of a tenant is valid, such as 90s, 12h or 30d; such a token names its tenant [default: for ever]
-    #[arg(long, value_name = "PERIOD", requires = "tenant")]
+    /// How long the token is valid, such as 90s, 12h or 30d: a token of a tenant, which is named in it, or a signed one [default: for ever]
+    #[arg(long, value_name = "PERIOD")]
     pub expires_in: Option<Period>,
     /// Print the token of operators, which pauses, resumes, erases, and changes event types, dead letters, retention and test tenants
     #[arg(long)]
     pub operator: bool,
+    /// Print the token of query processes, which reads the manifest, and the rows of all tenants in memory
+    #[arg(long, conflicts_with_all = ["operator", "tenant"])]
+    pub follower: bool,
 }

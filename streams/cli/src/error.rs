@@ -16,6 +16,7 @@ use tidemark_streams_core::schema::SchemaRefused;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_intake::listings::LookupFailed;
 use tidemark_streams_serve::secret::SecretError;
+use tidemark_streams_serve::signed::KeyError;
 use tidemark_streams_serve::{ArchiveError, DamagedFile, LogError, Missing, RawError, ServeError};
 use tidemark_streams_source::file::SourceError;
 use tidemark_streams_source::mapping::MappingError;
@@ -196,6 +197,18 @@ pub enum CliError {
     Plan { path: PathBuf, error: InputError },
     #[error("{}: {error}", path.display())]
     Secret { path: PathBuf, error: SecretError },
+    #[error("{}: {error}", path.display())]
+    TokenKey { path: PathBuf, error: KeyError },
+    #[error("{}: no token can be read: {reason}; `tidemark-streams token --follower` prints one", path.display())]
+    TokenFile { path: PathBuf, reason: String },
+    #[error(
+        "--token-file is missing: with public keys only, the process cannot make its token; `tidemark-streams token --follower` prints one"
+    )]
+    NoTokenFile,
+    #[error("--secret-file or --signing-key-file is missing: a token is made from one of them")]
+    NoSecret,
+    #[error("--expires-in: from a secret only the token of a tenant expires; name --tenant, or --signing-key-file")]
+    ExpiresRole,
     #[error(transparent)]
     Serve(#[from] Box<ServeError>),
     #[error("output: {0}")]

@@ -1,17 +1,24 @@
 //! `serve`, `query-server` and `token`: the settings of the server, and the permissions of callers.
 
-use crate::args::{QueryServerArgs, ServeArgs, SqlArgs, TokenArgs};
+use crate::args::{ConnectionArgs, QueryServerArgs, ServeArgs, SqlArgs, TokenArgs};
 use crate::error::CliError;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::path::Path;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_proto::series::calendar::Period;
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_intake::event_ids::{IdBounds, IdSettings};
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_serve::secret::{Role, Secret};
-use tidemark_streams_serve::settings::{PURCHASE, PURCHASE_IDS_S, QuerySettings, Settings, SqlSettings};
+use tidemark_streams_serve::settings::{PURCHASE, PURCHASE_IDS_S, QuerySettings, Settings, SqlSettings, TlsFiles};
+use tidemark_streams_serve::signed::{PublicKeys, SigningKey};
+use tidemark_streams_serve::token_keys::TokenKeys;
 use tidemark_streams_store::folder::StoreLayer;
+
+/// Bytes of a file with a token.
+const TOKEN_BYTES_MAX: u64 = 4_096;
 
 pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
     let settings = Settings {
@@ -30,7 +37,9 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         mask_fields: mask_fields(&args.mask_fields),
         sql: sql(&args.sql)?,
         tenant_tables_bytes: args.sql_tenant_tables_mib << 20,
-        secret: args.secret_file.as_deref().map(secret).transpose()?,
+        keys: keys(args.secret_file.as_deref().map(secret).transpose()?, &args.connections)?,
+        tls: tls(&args.connections),
+        may_be_plain: args.connections.plain_http,
         store_layer: StoreLayer::default(),
     };
     Ok(tidemark_streams_serve::run(settings, out).map_err(Box::new)?)
@@ -65,16 +74,53 @@ fn event_ids(args: &ServeArgs) -> Result<IdSettings, CliError> {
 }
 
 pub fn run_queries(args: &QueryServerArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let secret = args.secret_file.as_deref().map(secret).transpose()?;
+    let token = match (&args.token_file, &secret) {
+        (Some(path), _) => Some(token_of(path)?),
+        (None, Some(secret)) => Some(secret.token(Role::Follower)),
+        (None, None) if args.connections.token_key_file.is_some() => return Err(CliError::NoTokenFile),
+        (None, None) => None,
+    };
     let settings = QuerySettings {
         dir: args.directory.dir.clone(),
         listen: args.listen,
         servers: args.servers.clone(),
+        ca: args.ca.clone(),
         feed_age_max_s: args.feed_age_max_s,
-        secret: args.secret_file.as_deref().map(secret).transpose()?,
+        keys: keys(secret, &args.connections)?,
+        token,
+        tls: tls(&args.connections),
+        may_be_plain: args.connections.plain_http,
         sql: sql(&args.sql)?,
         store_layer: StoreLayer::default(),
     };
     Ok(tidemark_streams_serve::run_queries(settings, out).map_err(Box::new)?)
+}
+
+fn keys(secret: Option<Secret>, args: &ConnectionArgs) -> Result<Option<TokenKeys>, CliError> {
+    let public =
+        |path: &PathBuf| PublicKeys::read(path).map_err(|error| CliError::TokenKey { path: path.clone(), error });
+    Ok(TokenKeys::new(secret, args.token_key_file.as_ref().map(public).transpose()?))
+}
+
+fn tls(args: &ConnectionArgs) -> Option<TlsFiles> {
+    let ConnectionArgs { tls_certificate_file, tls_key_file, .. } = args;
+    let (certificate, key) = tls_certificate_file.clone().zip(tls_key_file.clone())?;
+    Some(TlsFiles { certificate, key })
+}
+
+/// The token in a file.
+fn token_of(path: &Path) -> Result<String, CliError> {
+    let failed = |reason: String| CliError::TokenFile { path: path.to_owned(), reason };
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+    file.take(TOKEN_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    let token = text.trim();
+    let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_token && text.len() as u64 <= TOKEN_BYTES_MAX {
+        true => Ok(token.to_owned()),
+        false => Err(failed(format!("one token of at most {TOKEN_BYTES_MAX} bytes is expected"))),
+    }
 }
 
 /// The name of the program that executes queries in SQL.
@@ -102,18 +148,37 @@ fn sql(args: &SqlArgs) -> Result<SqlSettings, CliError> {
 }
 
 pub fn token(args: &TokenArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let secret = secret(&args.secret_file)?;
-    if let (Some(tenant), Some(period)) = (&args.tenant, args.expires_in) {
-        let seconds = period.fixed_s().ok_or(CliError::Expires { period })?;
-        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        return Ok(writeln!(out, "{}", secret.ending_token(tenant, now_s.saturating_add(seconds)))?);
-    }
     let role = match &args.tenant {
         Some(tenant) => Role::Tenant(tenant),
         None if args.operator => Role::Operator,
+        None if args.follower => Role::Follower,
         None => Role::Producer,
     };
-    Ok(writeln!(out, "{}", secret.token(role))?)
+    let ends_at_s = args.expires_in.map(ends_at_s).transpose()?;
+    let token = match (&args.signing_key_file, &args.secret_file) {
+        (Some(path), _) => {
+            let key = SigningKey::read(path).map_err(|error| CliError::TokenKey { path: path.clone(), error })?;
+            key.token(role, ends_at_s)
+        }
+        (None, Some(path)) => of_secret(&secret(path)?, role, ends_at_s)?,
+        (None, None) => return Err(CliError::NoSecret),
+    };
+    Ok(writeln!(out, "{token}")?)
+}
+
+/// A token that is made from a secret. Only those of tenants expire.
+fn of_secret(secret: &Secret, role: Role<'_>, ends_at_s: Option<u64>) -> Result<String, CliError> {
+    match (role, ends_at_s) {
+        (Role::Tenant(tenant), Some(end)) => Ok(secret.ending_token(tenant, end)),
+        (Role::Producer | Role::Operator | Role::Follower, Some(_)) => Err(CliError::ExpiresRole),
+        (_, None) => Ok(secret.token(role)),
+    }
+}
+
+fn ends_at_s(period: Period) -> Result<u64, CliError> {
+    let seconds = period.fixed_s().ok_or(CliError::Expires { period })?;
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Ok(now_s.saturating_add(seconds))
 }
 
 fn secret(path: &Path) -> Result<Secret, CliError> {

@@ -9,13 +9,14 @@ use tidemark_streams_store::catalogue::SOURCE_VERSIONS_MAX;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 17] = [
+const HTTP: [&str; 18] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/asking.rs"),
     include_str!("../../serve/src/http/counted.rs"),
     include_str!("../../serve/src/http/dead_letters.rs"),
     include_str!("../../serve/src/http/events.rs"),
     include_str!("../../serve/src/http/feed.rs"),
+    include_str!("../../serve/src/http/listen.rs"),
     include_str!("../../serve/src/http/listings.rs"),
     include_str!("../../serve/src/http/operate.rs"),
     include_str!("../../serve/src/http/query_only.rs"),

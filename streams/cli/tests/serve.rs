@@ -24,6 +24,8 @@ mod query_server;
 mod raw_events;
 #[path = "serving/refused.rs"]
 mod refused;
+#[path = "serving/signed_tokens.rs"]
+mod signed_tokens;
 #[cfg(feature = "sql")]
 #[path = "serving/sql.rs"]
 mod sql;
@@ -33,6 +35,8 @@ mod sql_generator;
 #[cfg(feature = "sql")]
 #[path = "serving/sql_isolation.rs"]
 mod sql_isolation;
+#[path = "serving/tls.rs"]
+mod tls;
 #[path = "serving/types.rs"]
 mod types;
 

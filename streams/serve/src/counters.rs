@@ -41,6 +41,8 @@ pub struct Counters {
     pub store_errors: Counter,
     pub archive_errors: Counter,
     pub sessions_failed: Counter,
+    /// Changed certificates or keys that could not be used.
+    pub certificates_refused: Counter,
     /// Of a query process.
     pub pins_again: Counter,
     pub answers_of_blobs: Counter,

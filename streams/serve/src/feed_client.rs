@@ -1,4 +1,4 @@
-//! Requests of a query process to a server. Connections are kept and used again.
+//! Requests of a query process to a server, plain or with TLS. Connections are kept and used again.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
@@ -6,18 +6,28 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tidemark_tls::Trust;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 /// Connections that are kept for later requests. Further ones are closed.
 const IDLE_MAX: usize = 8;
 /// A connection is there after this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+const TLS: &str = "https://";
+const PLAIN: &str = "http://";
+
 pub struct FeedClient {
     token: Option<String>,
+    /// Authorities of servers with TLS; `None`: no server has it.
+    trust: Option<Trust>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -28,11 +38,39 @@ struct Connection {
 
 /// What is asked of a server.
 pub struct Get<'a> {
-    /// HOST:PORT.
+    /// [`Address`] as a text.
     pub address: &'a str,
     pub path: &'a str,
     pub bytes_max: usize,
     pub timeout: Duration,
+}
+
+/// The address of a server: HOST:PORT or http://HOST:PORT, or https://HOST:PORT with TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address<'a> {
+    pub is_encrypted: bool,
+    /// HOST:PORT.
+    pub authority: &'a str,
+    /// Without brackets.
+    pub host: &'a str,
+}
+
+impl<'a> Address<'a> {
+    /// `None`: the text is no address.
+    pub fn parse(text: &'a str) -> Option<Address<'a>> {
+        let encrypted = text.strip_prefix(TLS);
+        let authority = encrypted.or_else(|| text.strip_prefix(PLAIN)).unwrap_or(text);
+        let (host, port) = authority.rsplit_once(':')?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let is_host = |sign: char| sign.is_ascii_alphanumeric() || ".-_:%".contains(sign);
+        let is_valid = port.parse::<u16>().is_ok_and(|port| port > 0) && !host.is_empty() && host.chars().all(is_host);
+        is_valid.then_some(Address { is_encrypted: encrypted.is_some(), authority, host })
+    }
+
+    /// Whether it is of this machine, whatever names mean elsewhere.
+    pub fn is_loopback(self) -> bool {
+        self.host == "localhost" || self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    }
 }
 
 /// The answer of a server.
@@ -46,6 +84,8 @@ pub struct Reply {
 pub enum ClientError {
     #[error("server {address}: {error}")]
     Connect { address: String, error: io::Error },
+    #[error("server {address}: TLS: {error}; --ca names the authority of the server's certificate")]
+    Tls { address: String, error: io::Error },
     #[error("server {address}: {error}")]
     Http { address: String, error: hyper::Error },
     #[error("server {address}: no answer within {} ms", timeout.as_millis())]
@@ -59,8 +99,8 @@ pub enum ClientError {
 }
 
 impl FeedClient {
-    pub fn new(token: Option<String>) -> FeedClient {
-        FeedClient { token, idle: Mutex::default() }
+    pub fn new(token: Option<String>, trust: Option<Trust>) -> FeedClient {
+        FeedClient { token, trust, idle: Mutex::default() }
     }
 
     /// Sends a request and reads its answer.
@@ -80,7 +120,7 @@ impl FeedClient {
         {
             return Ok(reply);
         }
-        let connection = connect(get.address).await?;
+        let connection = self.connect(get.address).await?;
         self.ask(connection, get).await
     }
 
@@ -103,12 +143,32 @@ impl FeedClient {
     }
 
     fn request(&self, get: &Get<'_>) -> Result<Request<Empty<Bytes>>, ClientError> {
-        let mut request = Request::get(get.path).header(HOST, get.address);
+        let authority = Address::parse(get.address).map_or(get.address, |address| address.authority);
+        let mut request = Request::get(get.path).header(HOST, authority);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let invalid = |error| ClientError::Request { address: get.address.to_owned(), error };
         request.body(Empty::new()).map_err(invalid)
+    }
+
+    async fn connect(&self, address: &str) -> Result<Connection, ClientError> {
+        let failed = |error| ClientError::Connect { address: address.to_owned(), error };
+        let no_address = || failed(io::Error::other("no address: HOST:PORT or https://HOST:PORT is expected"));
+        let Address { is_encrypted, authority, host } = Address::parse(address).ok_or_else(no_address)?;
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority)).await;
+        let late = |_| ClientError::Timeout { address: address.to_owned(), timeout: CONNECT_TIMEOUT };
+        let stream = stream.map_err(late)?.map_err(failed)?;
+        let _ = stream.set_nodelay(true);
+        if !is_encrypted {
+            return spoken_to(address, stream).await;
+        }
+        let refused = |error| ClientError::Tls { address: address.to_owned(), error };
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| refused(io::Error::other(error)))?;
+        let trust = self.trust.as_ref().ok_or_else(|| refused(io::Error::other("no authority is trusted")))?;
+        let agreed = TlsConnector::from(trust.0.clone()).connect(name, stream);
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, agreed).await.map_err(late)?.map_err(refused)?;
+        spoken_to(address, stream).await
     }
 
     fn take_idle(&self, address: &str) -> Option<Connection> {
@@ -123,13 +183,12 @@ impl FeedClient {
     }
 }
 
-async fn connect(address: &str) -> Result<Connection, ClientError> {
+/// A connection on which HTTP is spoken.
+async fn spoken_to(
+    address: &str,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<Connection, ClientError> {
     let address = address.to_owned();
-    let failed = |error| ClientError::Connect { address: address.clone(), error };
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&address)).await;
-    let late = |_| ClientError::Timeout { address: address.clone(), timeout: CONNECT_TIMEOUT };
-    let stream = stream.map_err(late)?.map_err(failed)?;
-    let _ = stream.set_nodelay(true);
     let http = |error| ClientError::Http { address: address.clone(), error };
     let (requests, connection) = handshake(TokioIo::new(stream)).await.map_err(http)?;
     // It ends with the connection. Each request has a timeout of its own.
@@ -149,6 +208,24 @@ pub fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_servers_have_a_host_and_a_port() {
+        let parsed = |text| Address::parse(text).map(|found| (found.is_encrypted, found.authority, found.host));
+        assert_eq!(parsed("10.0.0.1:7180"), Some((false, "10.0.0.1:7180", "10.0.0.1")));
+        assert_eq!(parsed("http://a.b:1"), Some((false, "a.b:1", "a.b")));
+        assert_eq!(parsed("https://[::1]:7180"), Some((true, "[::1]:7180", "::1")));
+        for wrong in ["", "a", "a:", ":1", "a:0", "a:65536", "ftp://a:1", "https://a:1/x", "a b:1", "https://u@a:1"] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_loopback() {
+        let is_loopback = |text| Address::parse(text).unwrap().is_loopback();
+        assert!(["127.0.0.1:1", "http://[::1]:1", "https://localhost:1", "127.9.9.9:1"].into_iter().all(is_loopback));
+        assert!(!["10.0.0.1:1", "localhost.example:1", "[::2]:1", "0.0.0.0:1"].into_iter().any(is_loopback));
+    }
 
     #[test]
     fn signs_of_a_parameter_are_escaped() {

@@ -19,6 +19,7 @@ use tidemark_streams_core::feed::{FollowError, Follower, Held, Joined, Mark, Rea
 use tidemark_streams_core::query::Plan;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::time::HourRange;
+use tidemark_tls::Trust;
 use tokio::sync::watch;
 
 /// A query waits so long for the feed, so that the owner's rows continue its blobs. Then it answers from blobs only.
@@ -36,11 +37,13 @@ const SUCCESSOR_WAIT: Duration = Duration::from_secs(2);
 
 /// Settings of a follower.
 pub struct FollowingSettings {
-    /// HOST:PORT of each server that may have the directory open.
+    /// The address of each server that may have the directory open.
     pub servers: Vec<String>,
     /// Queries are refused once the feed is older.
     pub age_max: Duration,
     pub token: Option<String>,
+    /// Authorities of servers with TLS.
+    pub trust: Option<Trust>,
     /// The id of the directory of the blobs.
     pub directory: String,
 }
@@ -120,7 +123,7 @@ enum FeedError {
 impl Following {
     pub fn new(settings: FollowingSettings, stores: Arc<QueryStores>) -> Following {
         Following {
-            client: FeedClient::new(settings.token.clone()),
+            client: FeedClient::new(settings.token.clone(), settings.trust.clone()),
             settings,
             state: Mutex::default(),
             seen: watch::Sender::new(None),

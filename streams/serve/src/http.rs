@@ -31,7 +31,7 @@ use answer::{Answer, Failure};
 use asking::Asking;
 use hyper::Request;
 use hyper::body::Incoming;
-pub use listen::{Service, serve};
+pub use listen::{Listen, Service, serve};
 pub use query_only::QueryOnly;
 use request::Route;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Server {
             Route::Healthz => Ok(health::healthz()),
             Route::Readyz => Ok(health::readyz(&self.node, &params)),
             Route::Metrics => {
-                request::authorize_producer(self.node.settings.secret.as_ref(), request.headers())?;
+                request::authorize_producer(self.node.settings.keys.as_ref(), request.headers())?;
                 Ok(Answer::text(crate::metrics::text(&self.node)))
             }
             Route::Events => events::take(self, request, &params).await,

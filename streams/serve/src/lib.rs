@@ -15,6 +15,7 @@
 //! * `http`: requests and answers. It decides nothing about counts.
 //! * `pin_source`: the state that queries pin, of the owner here or of `following`, a manifest that is followed by `feed_client`.
 //! * `queries` and `query_stores`: shared by queries; `feed`: what followers of this process may ask for; `names`: of event types.
+//! * `secret` and `signed`: tokens of two kinds; `token_keys`: what a process checks them with.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
 mod archive;
@@ -46,7 +47,9 @@ mod row_cache;
 mod run;
 pub mod secret;
 pub mod settings;
+pub mod signed;
 mod sql_rows;
+pub mod token_keys;
 
 pub use archive::{
     Archive, ArchiveError, Coverage, Damaged, DamagedFile, Missing, RAW_FOLDER, RawError, RawRead, read_raw,

@@ -72,6 +72,12 @@ fn written(mut metrics: Vec<Metric>, queries: &Queries, labelled: Vec<Labelled>)
     let sql = queries.sql.stats();
     metrics.extend(queries_in_sql(queries, &sql));
     metrics.extend(reads_of_queries(&queries.stores.counters));
+    metrics.push(counter(
+        "tidemark_streams_certificate_errors_total",
+        "count",
+        "Changed certificates or keys of TLS that could not be used; the old ones stay.",
+        &queries.stores.counters.certificates_refused,
+    ));
     metrics.sort_by_key(|metric| metric.name);
     let mut text = String::new();
     for Metric { name, kind, unit, help, value } in metrics {

@@ -117,7 +117,7 @@ impl Node {
         let pins = OwnerPins { engine: engine.clone(), names: Arc::clone(&names) };
         let source = PinSource::Owner(pins);
         let tables = Uploads::of(&settings.dir);
-        let parts = QueryParts { source, reader, stores: Arc::default(), secret: settings.secret.clone(), tables };
+        let parts = QueryParts { source, reader, stores: Arc::default(), keys: settings.keys.clone(), tables };
         let queries = Arc::new(Queries::new(parts, &settings.sql));
         Node {
             settings,

@@ -1,16 +1,17 @@
 //! A server from its start to its end.
 
 use crate::engine::{Engine, MESSAGES_MAX, Message, Opened, Problem, open_archive, open_log};
+use crate::feed_client::Address;
 use crate::following::{Following, FollowingSettings};
-use crate::http::{self, QueryOnly, Server, Service};
+use crate::http::{self, Listen, QueryOnly, Server, Service};
 use crate::node::{Kept, Node};
 use crate::pin_source::PinSource;
 use crate::queries::{Queries, QueryParts};
 use crate::query_stores::QueryStores;
-use crate::secret::{Role, Secret};
-use crate::settings::{QuerySettings, STOP_S, Settings};
+use crate::settings::{QuerySettings, STOP_S, Settings, TlsFiles};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tidemark_streams_sql::process::forbid_inspection;
 use tidemark_streams_store::catalogue::{Catalogue, CatalogueError};
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing, ReadOnly, open_to_read};
 use tidemark_streams_store::uploads::Uploads;
+use tidemark_tls::{RENEWAL_INTERVAL, ServerTls, TlsError, Trust};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -33,9 +35,26 @@ pub enum ServeError {
     #[error("--listen {listen}: {error}")]
     Listen { listen: SocketAddr, error: io::Error },
     #[error(
-        "--listen {listen}: other machines reach it, and requests need no token: name --secret-file, or listen on 127.0.0.1"
+        "--listen {listen}: other machines reach it, and requests need no token: name --secret-file or --token-key-file, or listen on \
+         127.0.0.1"
     )]
     Open { listen: SocketAddr },
+    #[error(
+        "--listen {listen}: other machines reach it, and tokens and rows would not be encrypted: name --tls-certificate-file and \
+         --tls-key-file, or listen on 127.0.0.1; --plain-http allows it"
+    )]
+    Plain { listen: SocketAddr },
+    #[error("--server {server}: HOST:PORT, http://HOST:PORT or https://HOST:PORT is expected")]
+    Server { server: String },
+    #[error(
+        "--server {server}: it is on another machine, and tokens and rows would not be encrypted: name https://HOST:PORT; --plain-http \
+         allows it"
+    )]
+    PlainServer { server: String },
+    #[error("--ca goes with a --server that begins with https://")]
+    Ca,
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -46,7 +65,8 @@ pub enum ServeError {
 /// [`ServeError`].
 pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let listen = settings.listen;
-    check_open(listen, settings.secret.as_ref())?;
+    check_open(listen, settings.keys.is_some())?;
+    let tls = identity(listen, settings.tls.as_ref(), settings.may_be_plain)?;
     let directory = Directory::open_through(&settings.dir, IfMissing::Create, settings.store_layer.clone())?;
     let (sender, inbox) = sync_channel(MESSAGES_MAX);
     let log = open_log(&directory, &settings, &sender)?;
@@ -68,9 +88,13 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let owner = thread.spawn(move || engine.run(Opened { directory, log, archive }))?;
     // A stop may come once the address is printed.
     let signals = runtime.block_on(async { Signals::new() })?;
-    writeln!(out, "listening on http://{address}")?;
+    writeln!(out, "listening on {}://{address}", scheme(tls.as_ref()))?;
     out.flush()?;
-    runtime.block_on(serve(listener, Server::new(&node), signals));
+    if let Some(tls) = tls.clone() {
+        let node = Arc::clone(&node);
+        runtime.spawn(keep_renewing(tls, move || node.counters().certificates_refused.add(1)));
+    }
+    runtime.block_on(serve(Listen { listener, tls }, Server::new(&node), signals));
     // The queue is bounded, and the thread takes from it until it ends.
     let _ = node.engine.send(Message::Stop);
     let _ = owner.join();
@@ -83,38 +107,87 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
 /// # Errors
 /// [`ServeError`].
 pub fn run_queries(settings: QuerySettings, out: &mut impl Write) -> Result<(), ServeError> {
-    let QuerySettings { dir, listen, servers, feed_age_max_s, secret, sql, store_layer } = settings;
-    check_open(listen, secret.as_ref())?;
+    let QuerySettings { listen, keys, token, sql, .. } = settings;
+    check_open(listen, keys.is_some())?;
+    let tls = identity(listen, settings.tls.as_ref(), settings.may_be_plain)?;
+    let trust = trust(&settings.servers, settings.ca.as_deref(), settings.may_be_plain)?;
+    let QuerySettings { dir, servers, feed_age_max_s, store_layer, .. } = settings;
     let ReadOnly { id, reader } = open_to_read(&dir, &store_layer)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let bound = runtime.block_on(TcpListener::bind(listen));
     let listener = bound.map_err(|error| ServeError::Listen { listen, error })?;
     let address = listener.local_addr()?;
     forbid_inspection()?;
-    let token = secret.as_ref().map(|secret| secret.token(Role::Follower));
     let age_max = Duration::from_secs(feed_age_max_s);
     let stores = Arc::new(QueryStores::default());
-    let follows = FollowingSettings { servers, age_max, token, directory: id };
+    let follows = FollowingSettings { servers, age_max, token, trust, directory: id };
     let following = Arc::new(Following::new(follows, Arc::clone(&stores)));
     let source = PinSource::Follower(Arc::clone(&following));
-    let parts = QueryParts { source, reader, stores, secret, tables: Uploads::of(&dir) };
+    let parts = QueryParts { source, reader, stores, keys, tables: Uploads::of(&dir) };
     let queries = Arc::new(Queries::new(parts, &sql));
     let signals = runtime.block_on(async { Signals::new() })?;
     runtime.spawn(Arc::clone(&following).run());
-    writeln!(out, "listening on http://{address}")?;
+    writeln!(out, "listening on {}://{address}", scheme(tls.as_ref()))?;
     out.flush()?;
+    if let Some(tls) = tls.clone() {
+        let queries = Arc::clone(&queries);
+        runtime.spawn(keep_renewing(tls, move || queries.stores.counters.certificates_refused.add(1)));
+    }
     let service = QueryOnly::new(queries, following);
-    runtime.block_on(serve(listener, service, signals));
+    runtime.block_on(serve(Listen { listener, tls }, service, signals));
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
 }
 
 /// Refuses to listen for other machines without tokens.
-fn check_open(listen: SocketAddr, secret: Option<&Secret>) -> Result<(), ServeError> {
-    match listen.ip().is_loopback() || secret.is_some() {
+fn check_open(listen: SocketAddr, has_keys: bool) -> Result<(), ServeError> {
+    match listen.ip().is_loopback() || has_keys {
         true => Ok(()),
         false => Err(ServeError::Open { listen }),
     }
+}
+
+/// Reads the identity of a server with TLS. Refuses to listen for other machines without it, unless that is allowed.
+fn identity(listen: SocketAddr, files: Option<&TlsFiles>, may_be_plain: bool) -> Result<Option<ServerTls>, ServeError> {
+    match files {
+        Some(TlsFiles { certificate, key }) => Ok(Some(ServerTls::read(certificate, key)?)),
+        None if may_be_plain || listen.ip().is_loopback() => Ok(None),
+        None => Err(ServeError::Plain { listen }),
+    }
+}
+
+/// The authorities that servers are checked with; `None`: none has TLS. Refuses a server on another machine without it, unless that is
+/// allowed.
+fn trust(servers: &[String], ca: Option<&Path>, may_be_plain: bool) -> Result<Option<Trust>, ServeError> {
+    let mut is_needed = false;
+    for server in servers {
+        let invalid = || ServeError::Server { server: server.clone() };
+        let address = Address::parse(server).ok_or_else(invalid)?;
+        if !address.is_encrypted && !address.is_loopback() && !may_be_plain {
+            return Err(ServeError::PlainServer { server: server.clone() });
+        }
+        is_needed |= address.is_encrypted;
+    }
+    match (is_needed, ca) {
+        (true, ca) => Ok(Some(Trust::new(ca)?)),
+        (false, None) => Ok(None),
+        (false, Some(_)) => Err(ServeError::Ca),
+    }
+}
+
+/// Reads a renewed certificate and key from time to time.
+async fn keep_renewing(tls: ServerTls, refused: impl Fn() + Send) {
+    loop {
+        tokio::time::sleep(RENEWAL_INTERVAL).await;
+        // What is used stays as it is.
+        if tls.renew().is_err() {
+            refused();
+        }
+    }
+}
+
+fn scheme(tls: Option<&ServerTls>) -> &'static str {
+    if tls.is_some() { "https" } else { "http" }
 }
 
 /// Signals that stop the process.
@@ -130,7 +203,7 @@ impl Signals {
     }
 }
 
-async fn serve(listener: TcpListener, service: impl Service, signals: Signals) {
+async fn serve(listen: Listen, service: impl Service, signals: Signals) {
     let Signals { mut terminate, mut interrupt } = signals;
     let stop = async {
         tokio::select! {
@@ -138,5 +211,5 @@ async fn serve(listener: TcpListener, service: impl Service, signals: Signals) {
             _ = interrupt.recv() => {}
         }
     };
-    http::serve(listener, service, stop, Duration::from_secs(STOP_S)).await;
+    http::serve(listen, service, stop, Duration::from_secs(STOP_S)).await;
 }

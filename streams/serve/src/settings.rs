@@ -1,6 +1,6 @@
 //! Settings of a server, with their defaults and limits.
 
-use crate::secret::Secret;
+use crate::token_keys::TokenKeys;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -144,18 +144,32 @@ impl SqlSettings {
     }
 }
 
+/// The identity of a server with TLS, in PEM files.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
 /// Settings of a process that answers queries only.
 #[derive(Clone, Debug)]
 pub struct QuerySettings {
     /// The directory. Its blobs are only read.
     pub dir: PathBuf,
     pub listen: SocketAddr,
-    /// HOST:PORT of each server that may have the directory open.
+    /// The address of each server that may have the directory open: HOST:PORT, or https://HOST:PORT with TLS.
     pub servers: Vec<String>,
+    /// Authorities of the servers' certificates. `None`: those of the operating system.
+    pub ca: Option<PathBuf>,
     /// Queries are refused once the manifest was not heard of for so long.
     pub feed_age_max_s: u64,
-    /// That of the servers.
-    pub secret: Option<Secret>,
+    /// Requests need a token that these keys know.
+    pub keys: Option<TokenKeys>,
+    /// The token for the servers.
+    pub token: Option<String>,
+    pub tls: Option<TlsFiles>,
+    /// Whether other machines may be talked to without TLS.
+    pub may_be_plain: bool,
     pub sql: SqlSettings,
     /// As of [`Settings`].
     pub store_layer: StoreLayer,
@@ -186,8 +200,12 @@ pub struct Settings {
     pub dead_letters_max: u64,
     /// Fields that lists of dead letters mask, beside those that no event has.
     pub mask_fields: BTreeSet<String>,
-    /// Requests need a token that is made of this.
-    pub secret: Option<Secret>,
+    /// Requests need a token that these keys know.
+    pub keys: Option<TokenKeys>,
+    /// `None`: connections are not encrypted.
+    pub tls: Option<TlsFiles>,
+    /// Whether other machines may be talked to without TLS.
+    pub may_be_plain: bool,
     pub sql: SqlSettings,
     /// Bytes of the uploaded tables of a tenant; 0: no table is taken.
     pub tenant_tables_bytes: u64,

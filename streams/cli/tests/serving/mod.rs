@@ -42,8 +42,8 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        match line.trim_end().strip_prefix("listening on http://") {
-            Some(address) => Ok(Server { address: address.to_owned(), child }),
+        match line.trim_end().strip_prefix("listening on ").and_then(|url| url.split_once("://")) {
+            Some((_, address)) => Ok(Server { address: address.to_owned(), child }),
             None => {
                 let mut said = String::new();
                 child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -139,7 +139,12 @@ impl Answer {
 }
 
 pub fn request(address: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> io::Result<Answer> {
-    let text = String::from_utf8_lossy(&exchange(address, method, path, headers, body)?).into_owned();
+    answer_in(&exchange(address, method, path, headers, body)?)
+}
+
+/// The answer in the bytes of a connection.
+pub fn answer_in(bytes: &[u8]) -> io::Result<Answer> {
+    let text = String::from_utf8_lossy(bytes).into_owned();
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return Err(io::Error::other(format!("no answer: {text:?}")));
     };
@@ -152,12 +157,7 @@ pub fn request(address: &str, method: &str, path: &str, headers: &[&str], body: 
 pub fn exchange(address: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
-    for header in headers {
-        head += &format!("{header}\r\n");
-    }
-    head += &format!("content-length: {}\r\n\r\n", body.len());
-    stream.write_all(head.as_bytes())?;
+    stream.write_all(head_of(address, method, path, headers, body.len()).as_bytes())?;
     // A refusal may come before the body is read.
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
@@ -167,6 +167,15 @@ pub fn exchange(address: &str, method: &str, path: &str, headers: &[&str], body:
         read?;
     }
     Ok(answer)
+}
+
+/// The head of a request.
+pub fn head_of(address: &str, method: &str, path: &str, headers: &[&str], body_bytes: usize) -> String {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    for header in headers {
+        head += &format!("{header}\r\n");
+    }
+    head + &format!("content-length: {body_bytes}\r\n\r\n")
 }
 
 /// The most memory that a process ever used; `None`: it has ended.

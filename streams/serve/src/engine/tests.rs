@@ -73,7 +73,9 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
             tenant_rows: 1,
             log: None,
         },
-        secret: None,
+        keys: None,
+        tls: None,
+        may_be_plain: false,
         store_layer: StoreLayer::new(move |store| faults.before(store)),
     }
 }

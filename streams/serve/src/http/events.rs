@@ -35,7 +35,7 @@ struct Taken {
 pub async fn take(server: &Server, request: Request<Incoming>, params: &Params) -> Result<Answer, Failure> {
     let node = &server.node;
     node.counters().requests.add(1);
-    request::authorize_producer(node.settings.secret.as_ref(), request.headers())?;
+    request::authorize_producer(node.settings.keys.as_ref(), request.headers())?;
     let sender = Sender::of(params)?;
     let coding = request::coding(request.headers())?;
     let busy = || Failure::later("overloaded", "too many bodies are read at a time; nothing was counted");

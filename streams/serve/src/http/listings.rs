@@ -19,7 +19,7 @@ pub async fn add(server: &Server, request: Request<Incoming>) -> Result<Answer, 
     let node = &server.node;
     // An entry is for ever, so a page of another site may not add one.
     request::check_site(request.headers())?;
-    request::authorize_producer(node.settings.secret.as_ref(), request.headers())?;
+    request::authorize_producer(node.settings.keys.as_ref(), request.headers())?;
     let coding = request::coding(request.headers())?;
     let busy = || Failure::later("overloaded", "too many requests add listings at a time; nothing was added");
     let _permit = server.listings.try_acquire().map_err(|_| busy())?;

@@ -70,7 +70,7 @@ impl QueryOnly {
             Own::Readyz => Ok(self.readyz(&params)),
             Own::Metrics => {
                 let queries = &self.asking.queries;
-                request::authorize_producer(queries.secret.as_ref(), request.headers())?;
+                request::authorize_producer(queries.keys.as_ref(), request.headers())?;
                 Ok(Answer::text(metrics::text_of_queries(queries, &self.following, self.started)))
             }
             Own::Query => question::ask(&self.asking, request).await,

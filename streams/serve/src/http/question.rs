@@ -67,16 +67,16 @@ struct Question {
 
 pub async fn ask(asking: &Asking, request: Request<Incoming>) -> Result<Answer, Failure> {
     let queries = &asking.queries;
-    let secret = queries.secret.as_ref();
+    let keys = queries.keys.as_ref();
     request::refuse_packed(request.headers())?;
-    request::check_token(secret, request.headers())?;
+    request::check_token(keys, request.headers())?;
     let format = Format::of(request.headers())?;
     let headers = request.headers().clone();
     let body = request::body(request, QUERY_BYTES_MAX).await?;
     let body: QueryBody = serde_json::from_slice(&body).map_err(|error| {
         Failure::bad("malformed_body", format!("the query is no JSON object of tenant, from, to, …: {error}"))
     })?;
-    let tenant = request::authorize_tenant(secret, &headers, body.tenant.as_deref())?;
+    let tenant = request::authorize_tenant(keys, &headers, body.tenant.as_deref())?;
     let question = body.checked(tenant, format, queries.source.names().types.dimensions())?;
     let question = Arc::new(question);
     let _open = asking.enter()?;

@@ -17,7 +17,7 @@ pub fn list(node: &Node, headers: &HeaderMap, params: &Params) -> Result<Answer,
     let limit = params.get("limit").map(|text| limit(text)).transpose()?;
     let tenant = match (is_operator, named) {
         (true, named) => named.map(str::to_owned),
-        (false, named) => Some(request::authorize_tenant(node.settings.secret.as_ref(), headers, named)?),
+        (false, named) => Some(request::authorize_tenant(node.settings.keys.as_ref(), headers, named)?),
     };
     let log = node.log().ok_or_else(|| Failure::later("not_serving", "the intake's log is not open"))?;
     let Some(tenant) = tenant else { return Ok(of_all(&log, limit.unwrap_or(REFUSED_DEFAULT))) };

@@ -3,7 +3,8 @@
 use super::answer::Failure;
 use super::assets::Page;
 use crate::node::{Node, now_ms};
-use crate::secret::{Ending, Role, Secret};
+use crate::secret::Role;
+use crate::token_keys::{Refused, TokenKeys};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
@@ -301,47 +302,41 @@ async fn pass_over(mut incoming: Incoming, max: usize) {
 }
 
 /// Lets producers through.
-pub fn authorize_producer(secret: Option<&Secret>, headers: &HeaderMap) -> Result<(), Failure> {
-    authorize(secret, headers, &[Role::Producer])
+pub fn authorize_producer(keys: Option<&TokenKeys>, headers: &HeaderMap) -> Result<(), Failure> {
+    authorize(keys, headers, &[Role::Producer])
 }
 
 /// Refuses a request without a token, where one is needed.
-pub fn check_token(secret: Option<&Secret>, headers: &HeaderMap) -> Result<(), Failure> {
-    match secret {
+pub fn check_token(keys: Option<&TokenKeys>, headers: &HeaderMap) -> Result<(), Failure> {
+    match keys {
         Some(_) => bearer(headers).map(|_| ()),
         None => Ok(()),
     }
 }
 
-/// Refuses a request before its body is read if its token is valid for no query at all. The token of a tenant without an expiry does not
-/// name the tenant, so only its form can be checked before the body names the tenant.
-pub fn check_possible_token(secret: Option<&Secret>, headers: &HeaderMap) -> Result<(), Failure> {
-    let Some(secret) = secret else { return Ok(()) };
-    let token = bearer(headers)?;
-    match secret.judge_ending(token, now_ms() / 1_000) {
-        Some(Ending::Valid { .. }) => Ok(()),
-        Some(Ending::Expired) => Err(expired()),
-        Some(Ending::Wrong) => Err(forbidden()),
-        None if secret.has_form_of_a_token(token) => Ok(()),
-        None => Err(forbidden()),
-    }
+/// Refuses a request before its body is read if its token is valid for no query at all. The token of a tenant without an expiry that was
+/// made from a secret does not name the tenant, so only its form can be checked before the body names the tenant.
+pub fn check_possible_token(keys: Option<&TokenKeys>, headers: &HeaderMap) -> Result<(), Failure> {
+    let Some(keys) = keys else { return Ok(()) };
+    keys.tenant(bearer(headers)?, now_ms() / 1_000).map(|_| ()).map_err(refusal)
 }
 
 /// Lets a tenant through, and producers. Returns the tenant: the one that is named, or that of a token that names it.
 ///
 /// A refusal is the same whether or not another tenant exists.
-pub fn authorize_tenant(secret: Option<&Secret>, headers: &HeaderMap, named: Option<&str>) -> Result<String, Failure> {
+pub fn authorize_tenant(keys: Option<&TokenKeys>, headers: &HeaderMap, named: Option<&str>) -> Result<String, Failure> {
     let missing = || Failure::bad("tenant", "tenant is missing: name it, or send a token that names it");
-    let Some(secret) = secret else { return named.map(str::to_owned).ok_or_else(missing) };
+    let Some(keys) = keys else { return named.map(str::to_owned).ok_or_else(missing) };
     let token = bearer(headers)?;
-    match secret.judge_ending(token, now_ms() / 1_000) {
-        Some(Ending::Valid { tenant }) if named.is_none_or(|named| named == tenant) => return Ok(tenant),
-        Some(Ending::Valid { .. } | Ending::Wrong) => return Err(forbidden()),
-        Some(Ending::Expired) => return Err(expired()),
+    let now_s = now_ms() / 1_000;
+    match keys.tenant(token, now_s).map_err(refusal)? {
+        Some(tenant) if named.is_none_or(|named| named == tenant) => return Ok(tenant),
+        Some(_) => return Err(forbidden()),
         None => {}
     }
     let named = named.ok_or_else(missing)?;
-    check(secret, token, &[Role::Tenant(named), Role::Producer]).map(|()| named.to_owned())
+    let checked = keys.check(token, &[Role::Tenant(named), Role::Producer], now_s);
+    checked.map(|()| named.to_owned()).map_err(refusal)
 }
 
 /// Refuses a request that a page of another site makes. A browser adds these headers, also to a request without a token.
@@ -365,18 +360,18 @@ pub fn check_site(headers: &HeaderMap) -> Result<(), Failure> {
 
 /// Lets operators through.
 pub fn authorize_operator(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
-    authorize(node.settings.secret.as_ref(), headers, &[Role::Operator])
+    authorize(node.settings.keys.as_ref(), headers, &[Role::Operator])
 }
 
 /// Lets query processes through, which read the rows of all tenants and the manifest.
 pub fn authorize_follower(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
     check_site(headers)?;
-    authorize(node.settings.secret.as_ref(), headers, &[Role::Follower])
+    authorize(node.settings.keys.as_ref(), headers, &[Role::Follower])
 }
 
-fn authorize(secret: Option<&Secret>, headers: &HeaderMap, roles: &[Role<'_>]) -> Result<(), Failure> {
-    let Some(secret) = secret else { return Ok(()) };
-    check(secret, bearer(headers)?, roles)
+fn authorize(keys: Option<&TokenKeys>, headers: &HeaderMap, roles: &[Role<'_>]) -> Result<(), Failure> {
+    let Some(keys) = keys else { return Ok(()) };
+    keys.check(bearer(headers)?, roles, now_ms() / 1_000).map_err(refusal)
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, Failure> {
@@ -388,10 +383,10 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Failure> {
     })
 }
 
-fn check(secret: &Secret, token: &str, roles: &[Role<'_>]) -> Result<(), Failure> {
-    match roles.iter().any(|role| secret.is_token(*role, token)) {
-        true => Ok(()),
-        false => Err(forbidden()),
+fn refusal(refused: Refused) -> Failure {
+    match refused {
+        Refused::Expired => expired(),
+        Refused::Forbidden => forbidden(),
     }
 }
 

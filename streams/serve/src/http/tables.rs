@@ -122,7 +122,7 @@ pub fn failure(error: UploadError) -> Failure {
 
 fn tenant_of(queries: &Queries, headers: &HeaderMap, params: &Params) -> Result<String, Failure> {
     let named = params.get("tenant").map(String::as_str);
-    let tenant = request::authorize_tenant(queries.secret.as_ref(), headers, named)?;
+    let tenant = request::authorize_tenant(queries.keys.as_ref(), headers, named)?;
     question::check_tenant(&tenant)?;
     Ok(tenant)
 }
