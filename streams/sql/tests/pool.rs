@@ -15,6 +15,7 @@ mod lifecycle;
 mod slow;
 
 use bytes::Bytes;
+use rustix::process::{Pid, getpriority_process};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,6 +98,25 @@ async fn carry_out(mut session: Session, query: Query, rows: &[Rows]) -> Result<
 async fn ask(pool: &Arc<Pool>, sql: &str, rows: &[Rows]) -> Result<String, SqlError> {
     let result = run(pool, "a", query(pool.settings(), sql), rows).await?;
     Ok(String::from_utf8(result.output).unwrap())
+}
+
+fn priority(id: u32) -> i32 {
+    Pid::from_raw(id as i32).and_then(|id| getpriority_process(Some(id)).ok()).unwrap_or_default()
+}
+
+/// Asks until a query of a tenant begins as a quick one.
+async fn until_known(pool: &Arc<Pool>, tenant: &str) {
+    let end = Instant::now() + WAIT_MAX;
+    loop {
+        let session = pool.begin(tenant).await.unwrap();
+        let is_quick = priority(session.id().unwrap()) == 0;
+        carry_out(session, query(pool.settings(), "SELECT 1"), &[]).await.unwrap();
+        if is_quick {
+            return;
+        }
+        assert!(Instant::now() < end, "{tenant} is not known within {WAIT_MAX:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Waits until a condition holds.

@@ -132,13 +132,13 @@ fn query_process_takes_no_rows_of_servers_it_cannot_check() {
     };
     let valid = serve(&place, &[], &authority.issue(place.path(), "valid", 2_099));
     says(&url(&valid), Some(&other), "UnknownIssuer");
-    says(&format!("https://{}", valid.address), Some(&authority), "NotValidForName");
+    says(&format!("https://{}", valid.address), Some(&authority), "certificate not valid for name");
     says(&valid.address, None, "tls_needed");
     let process = query_server(&place, &url(&valid), &["--ca", &authority.file]);
     until("the manifest", || is_ready(&process));
     drop((process, valid));
     let expired = serve(&place, &[], &authority.issue(place.path(), "expired", 2_020));
-    says(&url(&expired), Some(&authority), "Expired");
+    says(&url(&expired), Some(&authority), "certificate expired");
     drop(expired);
     let plain = serve(&place, &[], &[]);
     says(&url(&plain), Some(&authority), "TLS: ");

@@ -9,7 +9,7 @@ async fn child_has_one_tenant_in_its_life() {
     let mut children = std::collections::BTreeMap::new();
     // A known tenant goes on with its child.
     for tenant in ["a", "b", "c"] {
-        run(&pool, tenant, query(pool.settings(), "SELECT 1"), &[]).await.unwrap();
+        until_known(&pool, tenant).await;
     }
     let known = pool.stats();
     for tenant in ["a", "b", "a", "b", "c", "b", "a", "c", "c"] {
