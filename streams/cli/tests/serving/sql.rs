@@ -175,8 +175,9 @@ fn errors_have_codes_with_values_and_limits() {
         ("a", "SELECT nothing FROM impressions", 400, "sql_plan", "nothing"),
         ("a", "SELECT $1", 400, "sql_params", "0 values for 1"),
         ("a", "SELECT 1 / (n - n) AS x FROM impressions", 400, "sql_execution", "zero"),
-        ("a", ENDLESS, 504, "sql_time", "1000 ms"),
         ("a", "SELECT a.n FROM impressions a, impressions b", 422, "sql_result_rows", "100000 rows"),
+        // Its tenant is slow from then on.
+        ("a", ENDLESS, 504, "sql_time", "1000 ms"),
         ("big", "SELECT n FROM impressions", 422, "sql_scan_rows", "2000 rows"),
     ];
     for (tenant, sql, status, code, value) in cases {
