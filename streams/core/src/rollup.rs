@@ -54,6 +54,21 @@ struct PackedRow {
 
 const _: () = assert!(size_of::<PackedRow>() == 32);
 
+/// The texts of a row but its type. Neighbours often have them in common.
+#[derive(Clone, Copy)]
+struct RowTexts<'a> {
+    tenant: &'a str,
+    values: Values<'a>,
+    listing: &'a str,
+}
+
+/// What is kept of a row that is added to others. Its texts and its hour stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept<'a> {
+    pub event_type: &'a str,
+    pub quarters: [u32; 4],
+}
+
 /// Where the texts of a new row are already.
 #[derive(Clone, Copy, Debug, Default)]
 struct SharedTexts {
@@ -94,9 +109,21 @@ impl<'a> RollupRow<'a> {
     }
 }
 
+impl<'a> RowTexts<'a> {
+    fn of(row: &RollupRow<'a>) -> RowTexts<'a> {
+        RowTexts { tenant: row.tenant, values: row.values, listing: row.listing }
+    }
+}
+
 impl PackedRow {
     fn tenant_and_values_bytes(&self) -> usize {
         usize::from(self.tenant_bytes) + usize::from(self.values_bytes)
+    }
+
+    /// Whether a row of the same rows shares all texts but the type.
+    fn has_texts_of(&self, other: &PackedRow) -> bool {
+        (self.tenant, self.tenant_bytes, self.values_bytes) == (other.tenant, other.tenant_bytes, other.values_bytes)
+            && (self.listing, self.listing_bytes) == (other.listing, other.listing_bytes)
     }
 
     /// Whether a row has the same key. Both share equal texts, as neighbours of sorted texts do.
@@ -138,6 +165,11 @@ impl Rollups {
         self.rows.iter().map(|row| self.unpacked(row))
     }
 
+    /// The rows of some hours.
+    pub fn iter_within(&self, hours: HourRange) -> impl Iterator<Item = RollupRow<'_>> {
+        self.rows.iter().filter(move |row| hours.contains(row.hour)).map(|row| self.unpacked(row))
+    }
+
     /// The names of the event types of its rows. Some may have no rows any more.
     pub fn types(&self) -> &[String] {
         &self.types
@@ -171,22 +203,22 @@ impl Rollups {
     /// # Errors
     /// A value of it is outside its limit.
     pub fn push(&mut self, row: RollupRow<'_>) -> Result<(), RowError> {
-        // Texts that the row before has were checked with it.
-        let shared = self.shared(&row);
+        let shared = self.checked(RowTexts::of(&row))?;
+        check_numbers(row.hour, row.quarters)?;
+        self.push_shared(row, shared)
+    }
+
+    /// Checks texts. Those that the row before has were checked with it.
+    fn checked(&self, texts: RowTexts<'_>) -> Result<SharedTexts, RowError> {
+        let shared = self.shared(texts);
         if shared.tenant.is_none() {
-            check_tenant(row.tenant)?;
-            Values::parse(row.values.as_str())?;
+            check_tenant(texts.tenant)?;
+            Values::parse(texts.values.as_str())?;
         }
         if shared.listing.is_none() {
-            check_listing(row.listing)?;
+            check_listing(texts.listing)?;
         }
-        if row.hour > Hour::MAX {
-            return Err(RowError::Hour(row.hour.0));
-        }
-        if let Some(&count) = row.quarters.iter().find(|&&count| count > QUARTER_COUNT_MAX) {
-            return Err(RowError::Quarter(count));
-        }
-        self.push_shared(row, shared)
+        Ok(shared)
     }
 
     /// Adds a row whose values are within their limits: they come from other rows, or from checked events.
@@ -194,50 +226,59 @@ impl Rollups {
     /// # Errors
     /// There are too many rows of all together.
     pub(crate) fn push_checked(&mut self, row: RollupRow<'_>) -> Result<(), RowError> {
-        let shared = self.shared(&row);
+        let shared = self.shared(RowTexts::of(&row));
         self.push_shared(row, shared)
     }
 
-    /// The texts of a row that the last row has too.
-    fn shared(&self, row: &RollupRow<'_>) -> SharedTexts {
+    /// The texts that the last row has too.
+    fn shared(&self, texts: RowTexts<'_>) -> SharedTexts {
         let Some(last) = self.rows.last() else { return SharedTexts::default() };
-        let has_tenant = self.text_at(last.tenant, last.tenant_bytes) == row.tenant
-            && self.values_of(last).as_str() == row.values.as_str();
-        let has_listing = self.text_at(last.listing, last.listing_bytes) == row.listing;
+        let has_tenant = self.text_at(last.tenant, last.tenant_bytes) == texts.tenant
+            && self.values_of(last).as_str() == texts.values.as_str();
+        let has_listing = self.text_at(last.listing, last.listing_bytes) == texts.listing;
         SharedTexts { tenant: has_tenant.then_some(last.tenant), listing: has_listing.then_some(last.listing) }
     }
 
     fn push_shared(&mut self, row: RollupRow<'_>, shared: SharedTexts) -> Result<(), RowError> {
         let event_type = self.type_index(row.event_type)?;
-        let values = row.values.as_str();
-        if self.text.len() + row.tenant.len() + values.len() + row.listing.len() > ROWS_TEXT_BYTES_MAX {
+        let placed = self.placed(RowTexts::of(&row), shared)?;
+        self.rows.push(PackedRow { hour: row.hour, quarters: row.quarters, event_type, ..placed });
+        Ok(())
+    }
+
+    /// A row with these texts, and without numbers.
+    fn placed(&mut self, texts: RowTexts<'_>, shared: SharedTexts) -> Result<PackedRow, RowError> {
+        let RowTexts { tenant, values, listing } = texts;
+        let values = values.as_str();
+        if self.text.len() + tenant.len() + values.len() + listing.len() > ROWS_TEXT_BYTES_MAX {
             return Err(RowError::TooMuchText);
         }
-        let tenant = match shared.tenant {
-            Some(tenant) => tenant,
+        let tenant_at = match shared.tenant {
+            Some(at) => at,
             None => {
-                let tenant = self.push_text(row.tenant);
+                let at = self.push_text(tenant);
                 self.text.push_str(values);
-                tenant
+                at
             }
         };
-        let listing = shared.listing.unwrap_or_else(|| self.push_text(row.listing));
-        self.rows.push(PackedRow {
-            tenant,
-            listing,
-            hour: row.hour,
-            quarters: row.quarters,
-            tenant_bytes: row.tenant.len() as u8,
-            listing_bytes: row.listing.len() as u8,
-            event_type,
+        Ok(PackedRow {
+            tenant: tenant_at,
+            listing: shared.listing.unwrap_or_else(|| self.push_text(listing)),
+            hour: Hour(0),
+            quarters: [0; 4],
+            tenant_bytes: tenant.len() as u8,
+            listing_bytes: listing.len() as u8,
+            event_type: 0,
             values_bytes: values.len() as u8,
-        });
-        Ok(())
+        })
     }
 
     /// Sorts the rows by their keys and adds those of equal keys together. A sum beyond [`QUARTER_COUNT_MAX`] takes more than one
     /// row. The texts get the order of the rows, so that all that reads the rows afterwards reads memory from its begin to its end.
     pub fn combine(&mut self) {
+        if self.is_combined() {
+            return;
+        }
         let order = order::sorted(self);
         let mut texts = SortedTexts::of(self);
         let sorted: Vec<PackedRow> = order.iter().map(|at| texts.placed(&self.rows[*at as usize])).collect();
@@ -252,6 +293,47 @@ impl Rollups {
         if let Some(moved) = moved {
             self.text = moved;
         }
+    }
+
+    /// Whether all rows count, have different keys, and are in the order of these.
+    fn is_combined(&self) -> bool {
+        let ranks = order::ranks(&self.types);
+        let number = |row: &PackedRow| (row.hour, ranks[usize::from(row.event_type)]);
+        let follows = |pair: &[PackedRow]| match pair {
+            [a, b] if a.has_texts_of(b) => number(a) < number(b),
+            [a, b] => self.unpacked(a).key() < self.unpacked(b).key(),
+            _ => true,
+        };
+        self.rows.iter().all(|row| row.quarters != [0; 4]) && self.rows.windows(2).all(follows)
+    }
+
+    /// Adds rows of some hours of others. `kept` says what is kept of each row.
+    ///
+    /// # Errors
+    /// There are too many rows of all together.
+    pub fn append<'a>(
+        &mut self,
+        from: &'a Rollups,
+        hours: HourRange,
+        mut kept: impl FnMut(RollupRow<'a>) -> Option<Kept<'a>>,
+    ) -> Result<(), RowError> {
+        let mut before: Option<(PackedRow, PackedRow)> = None;
+        for row in from.rows.iter().filter(|row| hours.contains(row.hour)) {
+            let whole = from.unpacked(row);
+            let Some(Kept { event_type, quarters }) = kept(whole) else { continue };
+            let placed = match before {
+                Some((last, placed)) if last.has_texts_of(row) => placed,
+                Some(_) | None => {
+                    let texts = RowTexts::of(&whole);
+                    let shared = self.shared(texts);
+                    self.placed(texts, shared)?
+                }
+            };
+            before = Some((*row, placed));
+            let event_type = self.type_index(event_type)?;
+            self.rows.push(PackedRow { hour: row.hour, quarters, event_type, ..placed });
+        }
+        Ok(())
     }
 
     #[inline]
@@ -293,6 +375,16 @@ impl Rollups {
         }
         self.types.push(name.to_owned());
         Ok(self.types.len() as u8 - 1)
+    }
+}
+
+fn check_numbers(hour: Hour, quarters: [u32; 4]) -> Result<(), RowError> {
+    if hour > Hour::MAX {
+        return Err(RowError::Hour(hour.0));
+    }
+    match quarters.into_iter().find(|&count| count > QUARTER_COUNT_MAX) {
+        Some(count) => Err(RowError::Quarter(count)),
+        None => Ok(()),
     }
 }
 
@@ -422,6 +514,56 @@ mod tests {
         rows.combine();
         let quarters: Vec<_> = rows.iter().map(|row| row.quarters).collect();
         assert_eq!(quarters, [[QUARTER_COUNT_MAX, 2, 0, 0], [QUARTER_COUNT_MAX, 0, 0, 0]]);
+    }
+
+    #[test]
+    fn appended_rows_are_those_that_are_kept() {
+        let mut from = Rollups::new();
+        for (listing, hour) in [("l1", 1), ("l1", 2), ("l2", 2), ("l2", 3), ("l1", 3)] {
+            from.push(RollupRow { listing, hour: Hour(hour), ..ROW }).unwrap();
+        }
+        assert!(from.iter_within(HourRange::of(Hour(2))).eq(from.iter().filter(|row| row.hour == Hour(2))));
+        let mut found = Rollups::new();
+        found.push(ROW).unwrap();
+        let hours = HourRange { first: Hour(2), last: Hour(3) };
+        let kept = |row: RollupRow<'_>| {
+            (row.listing != "l2" || row.hour != Hour(3)).then_some(Kept { event_type: "buy", quarters: [3; 4] })
+        };
+        found.append(&from, hours, kept).unwrap();
+        let mut expected = vec![ROW];
+        for (listing, hour) in [("l1", 2), ("l2", 2), ("l1", 3)] {
+            expected.push(RollupRow { listing, hour: Hour(hour), event_type: "buy", quarters: [3; 4], ..ROW });
+        }
+        assert!(found.iter().eq(expected));
+        let invalid = |_: RollupRow<'_>| Some(Kept { event_type: "Ä", quarters: [1; 4] });
+        assert!(matches!(found.append(&from, hours, invalid), Err(RowError::TypeName(_))));
+    }
+
+    proptest::proptest! {
+        /// Rows that are in order stay as they are, and all others come into it.
+        #[test]
+        fn combined_rows_are_equal_in_whatever_order_they_come(
+            drawn in proptest::collection::vec((0..2_usize, 0..3_usize, 0..4_u32, 0..2_usize, 0..3_u32), 0..12),
+        ) {
+            let mut sums = std::collections::BTreeMap::new();
+            let mut rows = Rollups::new();
+            for (tenant, listing, hour, of_type, count) in drawn {
+                let [tenant, listing] = [["a", "b"][tenant], ["k", "l", "m"][listing]];
+                let event_type = ["view", "click"][of_type];
+                let quarters = [count, 0, 0, count];
+                let row = RollupRow { tenant, listing, hour: Hour(hour), event_type, quarters, ..ROW };
+                rows.push(row).unwrap();
+                *sums.entry(row.key()).or_insert(0) += count;
+            }
+            let expected: Vec<_> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
+            rows.combine();
+            let once: Vec<RollupRow<'_>> = rows.iter().collect();
+            proptest::prop_assert!(once.iter().map(|row| (row.key(), row.quarters[3])).eq(expected.iter().copied()));
+            let mut twice = rows.clone();
+            proptest::prop_assert!(rows.is_combined());
+            twice.combine();
+            proptest::prop_assert!(twice == rows);
+        }
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn compare(rollups: &Rollups, rows: &[PackedRow], a: &Key, b: &Key) -> Ordering 
 }
 
 /// The place of each type by name.
-fn ranks(types: &[String]) -> Vec<u8> {
+pub(super) fn ranks(types: &[String]) -> Vec<u8> {
     types.iter().map(|name| types.iter().filter(|other| *other < name).count() as u8).collect()
 }
 
