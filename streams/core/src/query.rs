@@ -1,12 +1,14 @@
 //! Queries: which blobs a range of hours needs, which rows of the owner belong to the same moment, and what is counted of them.
 //!
-//! * `counts`: rows, grouped by hours of a zone's clock, listings and types.
+//! * `counts`: rows, grouped by hours of a zone's clock, listings and types. `units`: these hours; `groups`: the groups.
 //! * `previous`: the period before, by the zone's calendar.
 //! * `range`: quarters of an hour, and how far their counts are.
 
 pub mod counts;
+mod groups;
 pub mod previous;
 pub mod range;
+mod units;
 
 use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId};
 use crate::erasure::{Erasure, ErasureKey, ListingHash};

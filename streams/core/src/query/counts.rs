@@ -1,8 +1,10 @@
 //! Rows of one tenant, grouped as a query asks: by time of a zone's clock, listing and type, beside the period before.
 
 use super::View;
+use super::groups::{Group, Groups, Kind, KindNumber, Pair};
 use super::previous::PreviousPeriod;
-use super::range::{QuarterRange, time};
+use super::range::QuarterRange;
+use super::units::{Unit, UnitNumber, Units};
 use crate::blob::BlobKey;
 use crate::limits::DIMENSIONS_MAX;
 use crate::rollup::{RollupRow, Rollups};
@@ -10,8 +12,8 @@ use crate::time::{DAY_S, HOUR_S, HourRange, QUARTER_S, Quarter};
 use crate::values::{DimensionNames, DimensionNumber, cut};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
+use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
-use tidemark_proto::series::{UnixTime, Window};
 
 /// Distinct groups that a query may have. A query with more is refused.
 pub const GROUPS_MAX: usize = 1_000_000;
@@ -106,29 +108,11 @@ pub enum CountError {
     TooManyGroups,
 }
 
-/// A group by numbers of texts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// The key of a group.
+#[derive(Clone, Copy)]
 struct Key {
     at: Option<UnixTime>,
-    counted_at: Option<UnixTime>,
-    listing: Option<u32>,
-    event_type: Option<u32>,
-    values: [Option<u32>; DIMENSIONS_MAX],
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Pair {
-    n: u64,
-    previous: u64,
-}
-
-/// The counts of groups.
-#[derive(Default)]
-struct Groups {
-    places: BTreeMap<Key, usize>,
-    counts: Vec<(Key, Pair)>,
-    /// The place of the last group that was asked for. Quarters of an hour mostly belong to one group.
-    last: usize,
+    kind: Kind,
 }
 
 /// Numbers of texts, in the order in which they came.
@@ -136,6 +120,8 @@ struct Groups {
 struct Texts {
     numbers: BTreeMap<String, u32>,
     texts: Vec<String>,
+    /// The text that was asked for last. Neighbours mostly have the same.
+    last: u32,
 }
 
 /// Counts rows.
@@ -144,20 +130,15 @@ pub struct Grouping<'q> {
     view: &'q View,
     /// The present names of the requested types.
     types: Vec<&'q str>,
-    unit: Option<Unit>,
+    /// `None`: no group has a time.
+    units: Option<Units<'q>>,
     groups: Groups,
     texts: Texts,
-    last: Option<Window>,
-    windows: BTreeMap<Quarter, Window>,
+    /// Rows of other hours are not looked at.
+    hours: HourRange,
     counterparts: BTreeMap<Quarter, Option<Quarter>>,
     previous: u64,
     unmatched: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Quarter,
-    Calendar(CalendarUnit),
 }
 
 impl Unit {
@@ -265,11 +246,10 @@ impl<'q> Grouping<'q> {
             query,
             view,
             types: query.types.iter().filter_map(|name| view.types.schema.present(name)).collect(),
-            unit: query.unit(),
+            units: query.unit().map(|unit| Units::new(&query.zone, unit)),
             groups: Groups::default(),
             texts: Texts::default(),
-            last: None,
-            windows: BTreeMap::new(),
+            hours: query.hours(),
             counterparts: BTreeMap::new(),
             previous: 0,
             unmatched: 0,
@@ -281,18 +261,17 @@ impl<'q> Grouping<'q> {
     /// # Errors
     /// [`CountError`].
     pub fn fill(&mut self) -> Result<(), CountError> {
-        let Some(unit) = self.unit.filter(|_| self.query.has_zeros) else { return Ok(()) };
+        let Some(unit) = self.query.unit().filter(|_| self.query.has_zeros) else { return Ok(()) };
+        let Some(units) = &mut self.units else { return Ok(()) };
         if unit.steps(self.query.range) > GROUPS_MAX as u64 {
             return Err(CountError::TooManyGroups);
         }
         let mut quarter = Quarter::of_s(self.query.range.start_s());
         while let Some(next) = quarter.filter(|quarter| self.query.range.contains(*quarter)) {
-            let at = self.start_of(unit, next)?;
-            self.groups.pair(Key { at: Some(at), ..Key::default() })?;
-            let end_s = match (unit, self.last) {
-                (Unit::Calendar(_), Some(window)) => window.to().s(),
-                (Unit::Calendar(_) | Unit::Quarter, _) => next.start_s() + QUARTER_S,
-            };
+            let number = units.of(next)?;
+            let kind = self.groups.kind(Kind::default());
+            self.groups.counts(kind, Some(number))?;
+            let end_s = units.end_s(number);
             // A unit may end within a quarter, which belongs to the unit in which it begins.
             quarter = Quarter::of_s(end_s.next_multiple_of(QUARTER_S));
         }
@@ -305,7 +284,8 @@ impl<'q> Grouping<'q> {
     /// [`CountError`].
     pub fn add_blob(&mut self, blob: &BlobKey, rows: &Rollups, counted_at: Option<UnixTime>) -> Result<(), CountError> {
         let renaming = self.view.renaming(blob);
-        rows.iter().filter_map(|row| renaming.row(&row).map(|row| self.add(&row, counted_at))).collect()
+        let rows = rows.iter_within(self.hours);
+        rows.filter_map(|row| renaming.row(&row).map(|row| self.add(&row, counted_at))).collect()
     }
 
     /// Counts a row. `counted_at` is when a server counted its events, if that is known.
@@ -315,14 +295,16 @@ impl<'q> Grouping<'q> {
     pub fn add(&mut self, row: &RollupRow<'_>, counted_at: Option<UnixTime>) -> Result<(), CountError> {
         // A requested type that was deleted has no rows.
         let is_type = self.query.types.is_empty() || self.types.contains(&row.event_type);
-        if !is_type || !self.query.wants(row) || !self.view.shows(row) {
+        if !self.hours.contains(row.hour) || !is_type || !self.query.wants(row) || !self.view.shows(row) {
             return Ok(());
         }
+        let mut kind = None;
         for (at, &count) in row.quarters.iter().enumerate().filter(|(_, count)| **count > 0) {
             let quarter = row.hour.quarter(at);
             let count = u64::from(count);
             if self.query.range.contains(quarter) {
-                self.pair(row, quarter, counted_at)?.n += count;
+                let kind = *kind.get_or_insert_with(|| self.kind(row, counted_at));
+                self.pair(kind, quarter)?.n += count;
             }
             if self.query.previous.is_some_and(|previous| previous.range.contains(quarter)) {
                 self.add_previous(row, quarter, count)?;
@@ -334,12 +316,15 @@ impl<'q> Grouping<'q> {
     fn add_previous(&mut self, row: &RollupRow<'_>, quarter: Quarter, count: u64) -> Result<(), CountError> {
         self.previous += count;
         // Without a time all counts stand beside each other.
-        let beside = match self.unit {
+        let beside = match self.units {
             Some(_) => self.counterpart(quarter),
             None => Some(quarter),
         };
         match beside {
-            Some(beside) => self.pair(row, beside, None)?.previous += count,
+            Some(beside) => {
+                let kind = self.kind(row, None);
+                self.pair(kind, beside)?.previous += count;
+            }
             None => self.unmatched += count,
         }
         Ok(())
@@ -351,14 +336,8 @@ impl<'q> Grouping<'q> {
         *self.counterparts.entry(quarter).or_insert_with(|| previous.counterpart(&query.zone, query.range, quarter))
     }
 
-    /// The counts of the group of a row's quarter.
-    fn pair(
-        &mut self,
-        row: &RollupRow<'_>,
-        quarter: Quarter,
-        counted_at: Option<UnixTime>,
-    ) -> Result<&mut Pair, CountError> {
-        let at = self.unit.map(|unit| self.start_of(unit, quarter)).transpose()?;
+    /// The kind of the groups of a row.
+    fn kind(&mut self, row: &RollupRow<'_>, counted_at: Option<UnixTime>) -> KindNumber {
         let query = self.query;
         let listing = query.has(Dimension::Listing).then(|| self.texts.number(row.listing));
         let event_type = query.has(Dimension::Type).then(|| self.texts.number(row.event_type));
@@ -367,74 +346,49 @@ impl<'q> Grouping<'q> {
         for (dimension, value) in row.values.iter().filter(|(number, _)| query.has(Dimension::Value(*number))) {
             values[dimension.position()] = Some(self.texts.number(value));
         }
-        let key = Key { at, counted_at, listing, event_type, values };
-        self.groups.pair(key)
+        self.groups.kind(Kind { counted_at, listing, event_type, values })
     }
 
-    /// The quarter, hour or day of the zone in which a quarter begins.
-    fn start_of(&mut self, unit: Unit, quarter: Quarter) -> Result<UnixTime, CalendarError> {
-        let at = time(quarter.start_s())?;
-        let unit = match unit {
-            Unit::Quarter => return Ok(at),
-            Unit::Calendar(unit) => unit,
-        };
-        if let Some(last) = self.last.filter(|last| last.from() <= at && at < last.to()) {
-            return Ok(last.from());
-        }
-        let window = match self.windows.get(&quarter) {
-            Some(window) => *window,
-            None => self.query.zone.unit(unit, at, 0)?,
-        };
-        self.last = Some(window);
-        self.windows.insert(quarter, window);
-        Ok(window.from())
+    /// The counts of the group of a quarter.
+    fn pair(&mut self, kind: KindNumber, quarter: Quarter) -> Result<&mut Pair, CountError> {
+        let unit = self.units.as_mut().map(|units| units.of(quarter)).transpose()?;
+        self.groups.counts(kind, unit)
     }
 
     /// The groups in their order.
     pub fn counts(self) -> Counts {
-        let Grouping { query, groups, texts, previous, unmatched, .. } = self;
-        let mut groups = groups.counts;
-        let total = groups.iter().map(|(_, pair)| pair.n).sum();
+        let Grouping { query, units, groups, texts, previous, unmatched, .. } = self;
+        let key = |group: &Group| {
+            let start = |unit: UnitNumber| units.as_ref().and_then(|units| units.start(unit));
+            (Key { at: group.unit.and_then(start), kind: groups.kind_of(group) }, group.counts)
+        };
+        let mut counted: Vec<(Key, Pair)> = groups.all().iter().map(key).collect();
+        let total = counted.iter().map(|(_, pair)| pair.n).sum();
         let is_by_time =
             query.dimensions.iter().any(|dimension| dimension.is_time() || *dimension == Dimension::CountedAt);
-        groups.sort_unstable_by(|(a, in_a), (b, in_b)| {
+        counted.sort_unstable_by(|(a, in_a), (b, in_b)| {
             let by_count = match is_by_time {
                 true => Ordering::Equal,
                 false => (Reverse(in_a.n), Reverse(in_a.previous)).cmp(&(Reverse(in_b.n), Reverse(in_b.previous))),
             };
             by_count.then_with(|| texts.compare(a, b))
         });
-        let has_more = groups.len() > query.limit;
-        groups.truncate(query.limit);
-        let groups = groups.iter().map(|(key, pair)| texts.group(key, *pair)).collect();
+        let has_more = counted.len() > query.limit;
+        counted.truncate(query.limit);
+        let groups = counted.iter().map(|(key, pair)| texts.group(key, *pair)).collect();
         Counts { groups, has_more, total, previous, unmatched }
-    }
-}
-
-impl Groups {
-    fn pair(&mut self, key: Key) -> Result<&mut Pair, CountError> {
-        if self.counts.get(self.last).is_none_or(|(last, _)| *last != key) {
-            self.last = self.place(key)?;
-        }
-        Ok(&mut self.counts[self.last].1)
-    }
-
-    fn place(&mut self, key: Key) -> Result<usize, CountError> {
-        if let Some(place) = self.places.get(&key) {
-            return Ok(*place);
-        }
-        let place = self.counts.len();
-        if place >= GROUPS_MAX {
-            return Err(CountError::TooManyGroups);
-        }
-        self.places.insert(key, place);
-        self.counts.push((key, Pair::default()));
-        Ok(place)
     }
 }
 
 impl Texts {
     fn number(&mut self, text: &str) -> u32 {
+        if self.text(Some(self.last)) != Some(text) {
+            self.last = self.find(text);
+        }
+        self.last
+    }
+
+    fn find(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
@@ -449,20 +403,22 @@ impl Texts {
     }
 
     fn compare(&self, a: &Key, b: &Key) -> Ordering {
-        let by_time = (a.at, a.counted_at).cmp(&(b.at, b.counted_at));
-        let by_listing = || self.text(a.listing).cmp(&self.text(b.listing));
-        let by_type = || self.text(a.event_type).cmp(&self.text(b.event_type));
-        let by_values = || a.values.map(|value| self.text(value)).cmp(&b.values.map(|value| self.text(value)));
+        let by_time = (a.at, a.kind.counted_at).cmp(&(b.at, b.kind.counted_at));
+        let by_listing = || self.text(a.kind.listing).cmp(&self.text(b.kind.listing));
+        let by_type = || self.text(a.kind.event_type).cmp(&self.text(b.kind.event_type));
+        let by_values =
+            || a.kind.values.map(|value| self.text(value)).cmp(&b.kind.values.map(|value| self.text(value)));
         by_time.then_with(by_listing).then_with(by_type).then_with(by_values)
     }
 
     fn group(&self, key: &Key, pair: Pair) -> CountedGroup {
+        let Kind { counted_at, listing, event_type, values } = key.kind;
         CountedGroup {
             at: key.at,
-            counted_at: key.counted_at,
-            listing: self.text(key.listing).map(str::to_owned),
-            event_type: self.text(key.event_type).map(str::to_owned),
-            values: key.values.map(|value| self.text(value).map(str::to_owned)),
+            counted_at,
+            listing: self.text(listing).map(str::to_owned),
+            event_type: self.text(event_type).map(str::to_owned),
+            values: values.map(|value| self.text(value).map(str::to_owned)),
             n: pair.n,
             previous: pair.previous,
         }
