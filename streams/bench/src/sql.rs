@@ -338,9 +338,10 @@ async fn once(pool: &Arc<Pool>, sql: &str, rows: &[Rows]) -> Result<Run, BenchEr
         bytes_max: settings.bytes_max,
         memory_bytes: settings.memory_bytes,
     };
-    session.plan(query).await?;
-    for rows in rows {
-        session.rows(rows.clone()).await?;
+    if let Some(columns) = session.plan(query).await?.reads {
+        for rows in rows {
+            session.rows(rows.only(&columns)).await?;
+        }
     }
     let result = session.finish().await?;
     let cpu_s = id.map_or(0.0, cpu_s) - before_s;

@@ -10,7 +10,7 @@ use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::{RollupRow, Rollups, RowError};
 use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_core::values::DimensionNumber;
-use tidemark_streams_sql::frames::{ListingRun, Rows, ValueColumn};
+use tidemark_streams_sql::frames::{ListingRun, ReadColumns, ReadCounts, Rows, ValueColumn, summed};
 use tidemark_streams_sql::limits::{FRAME_BYTES_MAX, FRAME_ROWS_MAX};
 use tidemark_streams_sql::pool::SqlError;
 
@@ -131,56 +131,95 @@ fn within(mut row: RollupRow<'_>, range: QuarterRange) -> RollupRow<'_> {
     row
 }
 
-/// Messages with all rows, in their order, and the values of this number of dimensions.
+/// Messages with all rows, in their order, and the columns that the query reads.
 ///
 /// # Errors
 /// A row belongs to another tenant.
 pub fn frames<'r>(
     rows: &'r Rollups,
-    tenant: &'r str,
-    dimensions: usize,
+    asked: &'r TenantRange,
+    columns: &'r ReadColumns,
 ) -> impl Iterator<Item = Result<Rows, SqlRowsError>> + use<'r> {
-    (0..rows.len()).step_by(FRAME_ROWS_MAX).map(move |from| frame(rows, tenant, dimensions, from))
+    (0..rows.len()).step_by(FRAME_ROWS_MAX).map(move |from| {
+        let to = rows.len().min(from + FRAME_ROWS_MAX);
+        Frame::new(asked, columns, to - from).of((from..to).map(|at| rows.get(at)))
+    })
 }
 
-fn frame(rows: &Rollups, tenant: &str, dimensions: usize, from: usize) -> Result<Rows, SqlRowsError> {
-    let to = rows.len().min(from + FRAME_ROWS_MAX);
-    let mut frame = Rows::default();
-    let mut values: Vec<Values> = DimensionNumber::ALL.into_iter().take(dimensions).map(Values::new).collect();
-    let mut type_of = Vec::with_capacity(to - from);
-    for row in (from..to).map(|at| rows.get(at)) {
-        if row.tenant != tenant {
-            return Err(SqlRowsError::Foreign);
-        }
-        match frame.listings.last_mut().filter(|run| run.listing == row.listing) {
-            Some(run) => run.rows += 1,
-            None => frame.listings.push(ListingRun { listing: row.listing.to_owned(), rows: 1 }),
-        }
-        let known = frame.types.iter().position(|name| name == row.event_type);
-        // There are 64 types at most.
-        type_of.push(known.unwrap_or(frame.types.len()) as u8);
-        if known.is_none() {
-            frame.types.push(row.event_type.to_owned());
-        }
-        frame.hours.push(row.hour.0);
-        frame.quarters.push(row.quarters);
-        values.iter_mut().for_each(|values| values.push(&row));
+/// A message that is being made.
+struct Frame<'r> {
+    tenant: &'r str,
+    columns: &'r ReadColumns,
+    rows: Rows,
+    type_of: Vec<u8>,
+    values: Vec<Values>,
+}
+
+impl<'r> Frame<'r> {
+    fn new(asked: &'r TenantRange, columns: &'r ReadColumns, rows: usize) -> Frame<'r> {
+        let dimensions = DimensionNumber::ALL.into_iter().zip(columns.values).take(asked.dimensions);
+        let values = dimensions.map(|(dimension, is_read)| Values::new(dimension, is_read)).collect();
+        let has_counts = columns.counts > ReadCounts::None;
+        let room = |is_read: bool| if is_read { rows } else { 0 };
+        let made = Rows {
+            hours: Vec::with_capacity(room(columns.hour)),
+            quarters: Vec::with_capacity(room(has_counts)),
+            ..Rows::default()
+        };
+        let type_of = Vec::with_capacity(room(columns.event_type));
+        Frame { tenant: &asked.tenant, columns, rows: made, type_of, values }
     }
-    frame.type_of = Bytes::from(type_of);
-    frame.values = values.into_iter().map(|values| values.column).collect();
-    Ok(frame)
+
+    fn of<'a>(mut self, rows: impl Iterator<Item = RollupRow<'a>>) -> Result<Rows, SqlRowsError> {
+        for row in rows {
+            if row.tenant != self.tenant {
+                return Err(SqlRowsError::Foreign);
+            }
+            self.push(&row);
+        }
+        let Frame { mut rows, type_of, values, .. } = self;
+        rows.type_of = Bytes::from(type_of);
+        rows.values = values.into_iter().map(|values| values.column).collect();
+        Ok(rows)
+    }
+
+    fn push(&mut self, row: &RollupRow<'_>) {
+        let ReadColumns { listing, event_type, hour, counts, values: _ } = *self.columns;
+        let rows = &mut self.rows;
+        let listing = if listing { row.listing } else { "" };
+        match rows.listings.last_mut().filter(|run| run.listing == listing) {
+            Some(run) => run.rows += 1,
+            None => rows.listings.push(ListingRun { listing: listing.to_owned(), rows: 1 }),
+        }
+        if event_type {
+            let known = rows.types.iter().position(|name| name == row.event_type);
+            // There are 64 types at most.
+            self.type_of.push(known.unwrap_or(rows.types.len()) as u8);
+            if known.is_none() {
+                rows.types.push(row.event_type.to_owned());
+            }
+        }
+        if hour {
+            rows.hours.push(row.hour.0);
+        }
+        if counts > ReadCounts::None {
+            rows.quarters.push(summed(row.quarters, counts == ReadCounts::Sums));
+        }
+        self.values.iter_mut().filter(|values| values.is_read).for_each(|values| values.push(row));
+    }
 }
 
 /// The values of a dimension in a message, each text once.
 struct Values {
     dimension: DimensionNumber,
+    is_read: bool,
     column: ValueColumn,
     known: BTreeMap<String, u32>,
 }
 
 impl Values {
-    fn new(dimension: DimensionNumber) -> Values {
-        Values { dimension, column: ValueColumn::default(), known: BTreeMap::new() }
+    fn new(dimension: DimensionNumber, is_read: bool) -> Values {
+        Values { dimension, is_read, column: ValueColumn::default(), known: BTreeMap::new() }
     }
 
     fn push(&mut self, row: &RollupRow<'_>) {
@@ -219,6 +258,41 @@ mod tests {
         quarters: [1, 2, 3, 4],
     };
 
+    const ALL: ReadColumns = ReadColumns {
+        listing: true,
+        event_type: true,
+        hour: true,
+        counts: ReadCounts::Quarters,
+        values: [true; DIMENSIONS_MAX],
+    };
+
+    fn asked(rows_max: u64, dimensions: usize) -> TenantRange {
+        TenantRange { tenant: "a".to_owned(), range: QuarterRange { from: 0, to: 4_000 }, rows_max, dimensions }
+    }
+
+    #[test]
+    fn frames_have_the_columns_that_are_read_only() {
+        let mut rows = Rollups::new();
+        for at in 0..3 {
+            let listing = format!("l{at}");
+            let values = tidemark_streams_core::values::Values::parse("\u{1}IN\u{2}feed").unwrap();
+            rows.push(RollupRow { values, listing: &listing, hour: Hour(at), ..ROW }).unwrap();
+        }
+        let asked = asked(10, 2);
+        let whole = frames(&rows, &asked, &ALL).next().unwrap().unwrap();
+        assert!(whole.has(&ALL));
+        let mut columns = vec![ReadColumns::default()];
+        columns.push(ReadColumns { listing: true, ..ReadColumns::default() });
+        columns.push(ReadColumns { event_type: true, hour: true, ..ReadColumns::default() });
+        columns.push(ReadColumns { counts: ReadCounts::Sums, ..ReadColumns::default() });
+        columns.push(ReadColumns { values: [false, true, false, false], ..ReadColumns::default() });
+        for columns in columns {
+            let found = frames(&rows, &asked, &columns).next().unwrap().unwrap();
+            assert_eq!(found, whole.only(&columns));
+            assert!(found.check().is_ok() && found.len() == 3 && found.has(&columns) && !found.has(&ALL));
+        }
+    }
+
     #[test]
     fn frames_have_each_row_of_the_tenant_once() {
         let mut rows = Rollups::new();
@@ -226,7 +300,7 @@ mod tests {
             rows.push(RollupRow { hour: Hour(at), event_type: if at % 2 == 0 { "click" } else { "buy" }, ..ROW })
                 .unwrap();
         }
-        let found: Vec<Rows> = frames(&rows, "a", 0).map(Result::unwrap).collect();
+        let found: Vec<Rows> = frames(&rows, &asked(9, 0), &ALL).map(Result::unwrap).collect();
         assert_eq!(found.iter().map(Rows::len).collect::<Vec<_>>(), [FRAME_ROWS_MAX, 1]);
         assert_eq!(found[0].types, ["click", "buy"]);
         assert_eq!(found[1].listings, [ListingRun { listing: "l".to_owned(), rows: 1 }]);
@@ -240,7 +314,7 @@ mod tests {
             rows.push(RollupRow { values: tidemark_streams_core::values::Values::parse(values).unwrap(), ..ROW })
                 .unwrap();
         }
-        let found: Vec<Rows> = frames(&rows, "a", 2).map(Result::unwrap).collect();
+        let found: Vec<Rows> = frames(&rows, &asked(9, 2), &ALL).map(Result::unwrap).collect();
         let [country, surface] = found[0].values.as_slice() else { panic!("{found:?}") };
         assert_eq!(
             (&country.texts[..], &surface.texts[..]),
@@ -264,7 +338,7 @@ mod tests {
             rows.push(RollupRow { values, listing: &listing, event_type, hour, quarters: [i32::MAX as u32; 4], ..ROW })
                 .unwrap();
         }
-        for frame in frames(&rows, "a", 4) {
+        for frame in frames(&rows, &asked(9, 4), &ALL) {
             let frame = frame.unwrap();
             let most = COLUMNS_BYTES_MAX + frame.len() * ROW_BYTES_MAX;
             let bytes = encode(&Request::Rows(frame)).unwrap().len() - HEAD_BYTES;
@@ -277,7 +351,7 @@ mod tests {
         let mut rows = Rollups::new();
         rows.push(ROW).unwrap();
         rows.push(RollupRow { tenant: "b", ..ROW }).unwrap();
-        assert!(matches!(frames(&rows, "a", 0).next(), Some(Err(SqlRowsError::Foreign))));
+        assert!(matches!(frames(&rows, &asked(9, 0), &ALL).next(), Some(Err(SqlRowsError::Foreign))));
     }
 
     fn pinned(unwritten: Vec<Rollups>) -> Pinned {
@@ -314,9 +388,7 @@ mod tests {
             }
             rows
         };
-        let range = QuarterRange { from: 0, to: 4_000 };
-        let asked = TenantRange { tenant: "a".to_owned(), range, rows_max, dimensions: 0 };
-        gather(&asked, &pinned(listings.map(of_owner).to_vec()), &fetched, charge).map(|rows| rows.len())
+        gather(&asked(rows_max, 0), &pinned(listings.map(of_owner).to_vec()), &fetched, charge).map(|rows| rows.len())
     }
 
     #[test]

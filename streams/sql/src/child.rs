@@ -3,12 +3,13 @@
 //! * `guard`: rights that the process drops before it reads anything.
 //! * `walls`: checks that refuse texts before planning.
 //! * `session`: a catalog of the tenant's tables, and the available functions.
-//! * `provider`: a table as the engine sees it; `tables`: the rows.
+//! * `provider`: a table as the engine sees it; `tables`: the rows; `local`: hours of a zone's clock.
 //! * `uploads`: tables that the tenant has uploaded.
 //! * `output`: the result as JSON, CSV or Arrow.
 //! * `refused`: errors of DataFusion, as tenants see them.
 
 mod guard;
+mod local;
 mod output;
 mod provider;
 mod refused;
@@ -142,10 +143,14 @@ impl Child {
     /// Executes a query, and returns the number of rows of its result.
     fn executed(&mut self, query: &Query) -> Result<u64, NoResult> {
         let prepared = self.runtime.block_on(Prepared::of(query))?;
-        let planned = Planned { reads_rows: prepared.reads_rows(), uploads: prepared.named_uploads() };
+        let planned = Planned { reads: prepared.reads(), uploads: prepared.named_uploads() };
         self.reply(&Reply::Planned(planned))?;
         self.take_rows(&prepared)?;
-        let mut batches = self.runtime.block_on(prepared.execute())?;
+        let mut batches = {
+            // Operators may start tasks of the runtime.
+            let _runtime = self.runtime.enter();
+            prepared.execute()?
+        };
         let mut output = Output::of(query, batches.schema())?;
         self.reply(&Reply::Columns(output.columns()))?;
         while let Some(batch) = self.runtime.block_on(session::next(&mut batches))? {
@@ -163,7 +168,7 @@ impl Child {
             match self.request()? {
                 // After a refusal the child skips the remaining rows.
                 Some(Request::Rows(_) | Request::Upload(_)) if full.is_some() => {}
-                Some(Request::Rows(rows)) => full = prepared.tables().add(&rows).err(),
+                Some(Request::Rows(rows)) => full = prepared.tables().add(rows).err(),
                 Some(Request::Upload(part)) => full = prepared.upload(&part).err(),
                 Some(Request::RowsEnd) => break,
                 Some(Request::GiveUp) => return Err(NoResult::GivenUp),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// The version of the messages.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes of the length in front of a message.
 pub const HEAD_BYTES: usize = 4;
 /// The largest count of a quarter of an hour in one row.
@@ -115,10 +115,31 @@ pub enum Format {
 /// The input of a planned query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
-    /// False: it names no table of events.
-    pub reads_rows: bool,
+    /// The columns of rows that it reads. `None`: it names no table of events.
+    pub reads: Option<ReadColumns>,
     /// The uploaded tables that it names, as indexes into `Query::uploads`.
     pub uploads: Vec<u32>,
+}
+
+/// The columns of rows that a query reads. The parent sends no others. A query may read none, and count the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadColumns {
+    pub listing: bool,
+    pub event_type: bool,
+    pub hour: bool,
+    pub counts: ReadCounts,
+    /// By the dimensions of the query.
+    pub values: [bool; DIMENSIONS_MAX],
+}
+
+/// The counts of rows that a query reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ReadCounts {
+    #[default]
+    None,
+    /// The sum of the quarters of each row.
+    Sums,
+    Quarters,
 }
 
 /// A table that a tenant has uploaded.
@@ -154,10 +175,10 @@ pub struct Inspected {
     pub rows: u64,
 }
 
-/// Rows of the tenant, by columns.
+/// Rows of the tenant, by columns. A column that the query does not read may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rows {
-    /// Listings, and the number of rows of each in turn.
+    /// Listings, and the number of rows of each in turn. Where the query reads no listing, one run without a text has all rows.
     pub listings: Vec<ListingRun>,
     /// Names of event types.
     pub types: Vec<String>,
@@ -166,7 +187,7 @@ pub struct Rows {
     /// Hours since 1970.
     #[serde(with = "packed::hours")]
     pub hours: Vec<u32>,
-    /// Counts of the quarters of the hour.
+    /// Counts of the quarters of the hour. Where the query reads their sums only, the first may have the sum.
     #[serde(with = "packed::quarters")]
     pub quarters: Vec<[u32; 4]>,
     /// The values of the dimensions of the query, in their order.
@@ -237,28 +258,67 @@ pub enum FrameError {
 
 impl Rows {
     pub fn len(&self) -> usize {
-        self.hours.len()
+        self.listings.iter().map(|run| run.rows as usize).sum()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.hours.is_empty()
+        self.len() == 0
+    }
+
+    /// Whether each column is there that a query reads.
+    pub fn has(&self, columns: &ReadColumns) -> bool {
+        let len = self.len();
+        let ReadColumns { listing, event_type, hour, counts, values } = *columns;
+        let has_value = |(at, reads): (usize, bool)| {
+            !reads || self.values.get(at).is_some_and(|column| column.value_of.len() == len)
+        };
+        (!listing || self.listings.iter().all(|run| !run.listing.is_empty()))
+            && (!event_type || self.type_of.len() == len)
+            && (!hour || self.hours.len() == len)
+            && (counts == ReadCounts::None || self.quarters.len() == len)
+            && values.into_iter().enumerate().all(has_value)
+    }
+
+    /// The same rows with the columns that a query reads.
+    #[must_use]
+    pub fn only(&self, columns: &ReadColumns) -> Rows {
+        let ReadColumns { listing, event_type, hour, counts, values } = *columns;
+        let all = ListingRun { listing: String::new(), rows: self.len() as u32 };
+        let is_sum = counts == ReadCounts::Sums;
+        let quarters = match counts {
+            ReadCounts::None => Vec::new(),
+            ReadCounts::Sums | ReadCounts::Quarters => self.quarters.iter().map(|row| summed(*row, is_sum)).collect(),
+        };
+        let value = |(at, column): (usize, &ValueColumn)| match values.get(at) {
+            Some(true) => column.clone(),
+            Some(false) | None => ValueColumn::default(),
+        };
+        Rows {
+            listings: if listing { self.listings.clone() } else { vec![all] },
+            types: if event_type { self.types.clone() } else { Vec::new() },
+            type_of: if event_type { self.type_of.clone() } else { Bytes::new() },
+            hours: if hour { self.hours.clone() } else { Vec::new() },
+            quarters,
+            values: self.values.iter().enumerate().map(value).collect(),
+        }
     }
 
     /// # Errors
     /// Columns of different lengths, or a value outside its limit.
     pub fn check(&self) -> Result<(), FrameError> {
-        let len = self.hours.len();
         let of_listings = self.listings.iter().try_fold(0_u32, |sum, run| sum.checked_add(run.rows));
+        let len = of_listings.map_or(usize::MAX, |sum| sum as usize);
         if len > FRAME_ROWS_MAX {
             return Err(FrameError::Invalid("too many rows"));
         }
-        if self.type_of.len() != len || self.quarters.len() != len || of_listings.map(|sum| sum as usize) != Some(len) {
+        let is_other = |column: usize| column != 0 && column != len;
+        if [self.type_of.len(), self.hours.len(), self.quarters.len()].into_iter().any(is_other) {
             return Err(FrameError::Invalid("columns of different lengths"));
         }
         if self.type_of.iter().any(|&at| usize::from(at) >= self.types.len()) {
             return Err(FrameError::Invalid("an event type that it does not name"));
         }
-        if self.values.len() > DIMENSIONS_MAX || self.values.iter().any(|column| column.value_of.len() != len) {
+        if self.values.len() > DIMENSIONS_MAX || self.values.iter().any(|column| is_other(column.value_of.len())) {
             return Err(FrameError::Invalid("columns of different lengths"));
         }
         let is_unnamed =
@@ -273,6 +333,15 @@ impl Rows {
             return Err(FrameError::Invalid("a count above the limit of a quarter of an hour"));
         }
         Ok(())
+    }
+}
+
+/// The counts of a row, of which a query may read the sum only. A sum beyond the limit of a quarter stays in its parts.
+pub fn summed(quarters: [u32; 4], is_sum: bool) -> [u32; 4] {
+    let sum: u64 = quarters.iter().map(|&count| u64::from(count)).sum();
+    match u32::try_from(sum) {
+        Ok(sum) if is_sum && sum <= QUARTER_COUNT_MAX => [sum, 0, 0, 0],
+        Ok(_) | Err(_) => quarters,
     }
 }
 

@@ -84,9 +84,9 @@ async fn run(pool: &Arc<Pool>, tenant: &str, query: Query, rows: &[Rows]) -> Res
 }
 
 async fn carry_out(mut session: Session, query: Query, rows: &[Rows]) -> Result<QueryResult, SqlError> {
-    if session.plan(query).await?.reads_rows {
+    if let Some(columns) = session.plan(query).await?.reads {
         for rows in rows {
-            if let Err(error) = session.rows(rows.clone()).await {
+            if let Err(error) = session.rows(rows.only(&columns)).await {
                 session.give_up().await;
                 return Err(error);
             }

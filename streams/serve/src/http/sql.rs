@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::Rollups;
-use tidemark_streams_sql::frames::{Format, Param, Planned, Query};
+use tidemark_streams_sql::frames::{Format, Param, Planned, Query, ReadColumns};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
 use tidemark_streams_sql::pool::{Admitted, Begun, Entered, QueryResult, Session, SqlError};
 use tokio::sync::OwnedSemaphorePermit;
@@ -131,14 +131,14 @@ async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) 
         Ok(space) => space,
         Err(refused) => return Err(given_up(session, refused.into()).await),
     };
-    let Planned { reads_rows, uploads: named } = planned;
-    let Reading { session, pinned } = match read {
-        Ok(Read { pinned, fetched }) if reads_rows => {
+    let Planned { reads, uploads: named } = planned;
+    let Reading { session, pinned } = match (read, reads) {
+        (Ok(Read { pinned, fetched }), Some(columns)) => {
             let reading = Reading { session, pinned };
-            send_rows(server, &asked, Fetching { reading, fetched }, line).await?
+            send_rows(server, Sending { asked: &asked, columns: &columns }, Fetching { reading, fetched }, line).await?
         }
-        Ok(Read { pinned, fetched: _ }) => Reading { session, pinned },
-        Err(refused) => return Err(given_up(session, refused).await),
+        (Ok(Read { pinned, fetched: _ }), None) => Reading { session, pinned },
+        (Err(refused), _) => return Err(given_up(session, refused).await),
     };
     let mut session = session;
     for at in named {
@@ -261,13 +261,21 @@ struct Fetching {
     fetched: Result<Fetched, FetchError>,
 }
 
+/// Which rows are sent, and which columns of them.
+#[derive(Clone, Copy)]
+struct Sending<'a> {
+    asked: &'a TenantRange,
+    columns: &'a ReadColumns,
+}
+
 /// Gathers rows and sends them to the child. If a blob is gone, the query is pinned again.
 async fn send_rows(
     server: &Asking,
-    asked: &TenantRange,
+    sending: Sending<'_>,
     mut fetching: Fetching,
     line: &mut LogLine<'_>,
 ) -> Result<Reading, AskError> {
+    let Sending { asked, columns } = sending;
     let queries = &server.queries;
     let mut tries = 0;
     let Gathered { reading: Reading { mut session, pinned }, rows } = loop {
@@ -289,7 +297,7 @@ async fn send_rows(
         Ok(rows) => rows,
         Err(error) => return Err(given_up(session, unread(queries, error)).await),
     };
-    for frame in frames(&rows, &asked.tenant, asked.dimensions) {
+    for frame in frames(&rows, asked, columns) {
         let frame = match frame {
             Ok(frame) => frame,
             Err(error) => return Err(given_up(session, unread(queries, error)).await),

@@ -4,7 +4,7 @@ use super::refused::Refused;
 use super::tables::{LocalFunction, TableKind, Tables};
 use super::uploads::Upload;
 use super::walls::{self, AGGREGATES, Checked, LOCAL, SCALARS, WINDOWS};
-use crate::frames::{Param, Query, Refusal, UploadPart};
+use crate::frames::{Param, Query, ReadColumns, Refusal, UploadPart};
 use crate::limits::{BATCH_ROWS_MAX, COLUMNS_MAX};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -16,8 +16,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SessionState, SessionStateDefaults};
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use futures_util::StreamExt;
@@ -33,7 +32,7 @@ const IMPRESSIONS: &str = "impressions";
 /// A query that was planned.
 pub struct Prepared {
     context: SessionContext,
-    plan: LogicalPlan,
+    plan: Arc<dyn ExecutionPlan>,
     tables: Arc<Tables>,
     /// In the order of the query.
     uploads: Vec<Upload>,
@@ -73,7 +72,9 @@ impl Prepared {
         }
         let uploads = uploads(&context, query, &pool).map_err(refused)?;
         let statement = Statement::Statement(Box::new(statement));
-        let plan = context.state().statement_to_plan(statement).await.map_err(refused)?;
+        // A state is a copy with all functions, so it is taken once.
+        let state = context.state();
+        let plan = state.statement_to_plan(statement).await.map_err(refused)?;
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         options.verify_plan(&plan).map_err(refused)?;
         let values: Vec<ScalarValue> = query.params.iter().map(value).collect();
@@ -82,6 +83,8 @@ impl Prepared {
         if columns > COLUMNS_MAX {
             return Err(Refused::complex("columns of the result", columns, COLUMNS_MAX));
         }
+        // Only the plan of the execution says which columns it reads.
+        let plan = state.create_physical_plan(&plan).await.map_err(refused)?;
         Ok(Prepared { context, plan, tables, uploads, memory_bytes })
     }
 
@@ -89,9 +92,9 @@ impl Prepared {
         &self.tables
     }
 
-    /// Whether it names a table. A query without tables needs no rows.
-    pub fn reads_rows(&self) -> bool {
-        self.tables.are_named()
+    /// The columns of rows that it reads. A query that names no table needs no rows.
+    pub fn reads(&self) -> Option<ReadColumns> {
+        self.tables.are_named().then(|| self.tables.reads())
     }
 
     /// The uploaded tables that it names.
@@ -119,10 +122,9 @@ impl Prepared {
 
     /// # Errors
     /// [`Refused`].
-    pub async fn execute(&self) -> Result<Batches, Refused> {
+    pub fn execute(&self) -> Result<Batches, Refused> {
         let refused = |error: DataFusionError| Refused::of(&error, self.memory_bytes);
-        let frame = self.context.execute_logical_plan(self.plan.clone()).await.map_err(refused)?;
-        let stream = frame.execute_stream().await.map_err(refused)?;
+        let stream = execute_stream(Arc::clone(&self.plan), self.context.task_ctx()).map_err(refused)?;
         Ok(Batches { stream, memory_bytes: self.memory_bytes })
     }
 }

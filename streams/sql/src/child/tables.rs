@@ -2,9 +2,10 @@
 //!
 //! The rows are once in memory. Each table makes its batches from them when a query reads it. No table has statistics.
 
+use super::local::{LocalTime, LocalTimes};
 use super::provider::{NamedTable, TableRows};
 use super::refused::Refused;
-use crate::frames::{ListingRun, Param, Refusal, Rows, ValueColumn};
+use crate::frames::{ListingRun, Param, ReadColumns, ReadCounts, Refusal, Rows, ValueColumn};
 use datafusion::arrow::array::{
     ArrayRef, AsArray, Date32Array, Int64Array, StringViewArray, StringViewBuilder, TimestampMicrosecondArray,
     UInt8Array, UInt32Array,
@@ -22,20 +23,21 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tidemark_proto::series::UnixTime;
-use tidemark_proto::series::calendar::{CalendarUnit, Zone};
+use tidemark_proto::series::calendar::Zone;
 
 const UTC: &str = "UTC";
 const HOUR_US: i64 = 3_600_000_000;
 const QUARTER_US: i64 = HOUR_US / 4;
 const SECOND_US: i64 = 1_000_000;
-const DAY_S: i64 = 86_400;
-/// Memory of a row: views of its texts, its type, its hour, its quarters and their sum.
-const ROW_BYTES: usize = 16 + 1 + 8 + 16 + 8;
+/// Memory of a row: a view of its listing, its type, its hour, its quarters and their sum.
+const LISTING_BYTES: usize = 16;
+const TYPE_BYTES: usize = 1;
+const HOUR_BYTES: usize = 8;
+const QUARTERS_BYTES: usize = 16;
+const SUM_BYTES: usize = 8;
 /// Columns of each table before those of dimensions.
 const ALL_COLUMNS: usize = 4;
 const TYPE_COLUMNS: usize = 3;
@@ -49,6 +51,7 @@ pub struct Tables {
     filling: Mutex<Filling>,
     chunks: OnceLock<Vec<Chunk>>,
     are_named: Arc<AtomicBool>,
+    reads: Mutex<ReadColumns>,
     memory_bytes: u64,
 }
 
@@ -58,17 +61,18 @@ struct Filling {
     reservation: MemoryReservation,
 }
 
-/// Rows that came in one message.
+/// Rows that came in one message. A column is missing if the query does not read it.
 #[derive(Debug)]
 struct Chunk {
-    listings: StringViewArray,
+    rows: usize,
+    listings: Option<StringViewArray>,
     types: StringViewArray,
-    type_of: UInt8Array,
-    hours: TimestampMicrosecondArray,
-    quarters: Vec<[u32; 4]>,
-    n: Int64Array,
+    type_of: Option<UInt8Array>,
+    hours: Option<TimestampMicrosecondArray>,
+    quarters: Option<Vec<[u32; 4]>>,
+    n: Option<Int64Array>,
     /// Of the dimensions of the query.
-    values: Vec<StringViewArray>,
+    values: Vec<Option<StringViewArray>>,
 }
 
 /// Which rows a table has.
@@ -108,22 +112,29 @@ impl Tables {
             filling: Mutex::new(Filling { chunks: Vec::new(), reservation }),
             chunks: OnceLock::new(),
             are_named: Arc::default(),
+            reads: Mutex::default(),
             memory_bytes,
         }
+    }
+
+    /// The columns that plans read so far.
+    pub fn reads(&self) -> ReadColumns {
+        *self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds rows.
     ///
     /// # Errors
-    /// They need more memory than the query may have.
-    pub fn add(&self, rows: &Rows) -> Result<(), Refused> {
+    /// They need more memory than the query may have, or have not all columns.
+    pub fn add(&self, rows: Rows) -> Result<(), Refused> {
+        let reads = self.reads();
+        if !rows.has(&reads) {
+            return Err(Refused::new(Refusal::Internal, "rows without a column that the query reads"));
+        }
         let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
-        let text: usize = rows.listings.iter().map(|run| run.listing.len()).sum();
-        let of_values = |column: &ValueColumn| column.texts.iter().map(String::len).sum::<usize>();
-        let values: usize = rows.values.iter().map(|column| of_values(column) + rows.len() * VALUE_BYTES).sum();
-        let bytes = rows.len() * ROW_BYTES + text + values;
+        let bytes = bytes_of(&rows, &reads);
         filling.reservation.try_grow(bytes).map_err(|_| Refused::memory(self.memory_bytes))?;
-        filling.chunks.push(Chunk::of(rows)?);
+        filling.chunks.push(Chunk::of(rows, &reads)?);
         Ok(())
     }
 
@@ -143,72 +154,106 @@ impl Tables {
     }
 }
 
+/// Memory that the read columns of rows take.
+fn bytes_of(rows: &Rows, reads: &ReadColumns) -> usize {
+    let ReadColumns { listing, event_type, hour, counts, values } = *reads;
+    let text: usize = rows.listings.iter().map(|run| run.listing.len()).sum();
+    let of_values = |column: &ValueColumn| column.texts.iter().map(String::len).sum::<usize>();
+    let of_values = |column: &ValueColumn| of_values(column) + rows.len() * VALUE_BYTES;
+    let values: usize = rows.values.iter().zip(values).filter(|(_, reads)| *reads).map(|(of, _)| of_values(of)).sum();
+    let counts = match counts {
+        ReadCounts::None => 0,
+        ReadCounts::Sums => SUM_BYTES,
+        ReadCounts::Quarters => QUARTERS_BYTES + SUM_BYTES,
+    };
+    let flags = [(listing, LISTING_BYTES), (event_type, TYPE_BYTES), (hour, HOUR_BYTES)];
+    let row: usize = flags.into_iter().filter(|(reads, _)| *reads).map(|(_, bytes)| bytes).sum();
+    let text = if listing { text } else { 0 };
+    rows.len() * (row + counts) + text + values
+}
+
 impl Chunk {
-    /// Rows that were checked.
-    fn of(rows: &Rows) -> Result<Chunk, Refused> {
+    /// The read columns of rows that were checked.
+    fn of(rows: Rows, reads: &ReadColumns) -> Result<Chunk, Refused> {
         let invalid = |_| Refused::new(Refusal::Internal, "rows with texts that are too long");
         let invalid_values = |_| Refused::new(Refusal::Internal, "values that are too long");
         let sum = |quarters: &[u32; 4]| quarters.iter().map(|&count| i64::from(count)).sum();
+        let times = || rows.hours.iter().map(|&hour| i64::from(hour) * HOUR_US);
+        let reads_value = |at: usize| reads.values.get(at).copied().unwrap_or_default();
+        let value = |(at, column)| reads_value(at).then(|| of_dimension(column)).transpose();
+        let sums = || Int64Array::from_iter_values(rows.quarters.iter().map(sum));
         Ok(Chunk {
-            listings: of_runs(&rows.listings).map_err(invalid)?,
+            rows: rows.len(),
+            listings: reads.listing.then(|| of_runs(&rows.listings)).transpose().map_err(invalid)?,
             types: StringViewArray::from_iter_values(&rows.types),
-            type_of: UInt8Array::from(rows.type_of.to_vec()),
-            hours: TimestampMicrosecondArray::from_iter_values(
-                rows.hours.iter().map(|&hour| i64::from(hour) * HOUR_US),
-            ),
-            n: Int64Array::from_iter_values(rows.quarters.iter().map(sum)),
-            quarters: rows.quarters.clone(),
-            values: rows.values.iter().map(of_dimension).collect::<Result<_>>().map_err(invalid_values)?,
+            type_of: reads.event_type.then(|| UInt8Array::from(rows.type_of.to_vec())),
+            hours: reads.hour.then(|| TimestampMicrosecondArray::from_iter_values(times())),
+            n: (reads.counts > ReadCounts::None).then(sums),
+            values: rows.values.iter().enumerate().map(value).collect::<Result<_>>().map_err(invalid_values)?,
+            quarters: (reads.counts == ReadCounts::Quarters).then_some(rows.quarters),
         })
     }
 
-    fn types(&self) -> Result<ArrayRef> {
-        Ok(take(&self.types, &self.type_of, None)?)
+    fn listings(&self) -> Result<&StringViewArray> {
+        self.listings.as_ref().ok_or_else(missing)
     }
 
-    fn hours(&self) -> ArrayRef {
-        Arc::new(self.hours.clone().with_timezone(UTC))
+    fn type_of(&self) -> Result<&UInt8Array> {
+        self.type_of.as_ref().ok_or_else(missing)
+    }
+
+    fn times(&self) -> Result<&TimestampMicrosecondArray> {
+        self.hours.as_ref().ok_or_else(missing)
+    }
+
+    fn n(&self) -> Result<&Int64Array> {
+        self.n.as_ref().ok_or_else(missing)
+    }
+
+    fn types(&self) -> Result<ArrayRef> {
+        Ok(take(&self.types, self.type_of()?, None)?)
+    }
+
+    fn hours(&self) -> Result<ArrayRef> {
+        Ok(Arc::new(self.times()?.clone().with_timezone(UTC)))
     }
 
     /// A column of `impressions`.
     fn all(&self, column: usize) -> Result<ArrayRef> {
         Ok(match column {
-            0 => Arc::new(self.listings.clone()),
+            0 => Arc::new(self.listings()?.clone()),
             1 => self.types()?,
-            2 => self.hours(),
-            3 => Arc::new(self.n.clone()),
+            2 => self.hours()?,
+            3 => Arc::new(self.n()?.clone()),
             _ => self.value(column - ALL_COLUMNS)?,
         })
     }
 
     /// The rows of an event type.
-    fn rows_of_type(&self, name: &str) -> UInt32Array {
+    fn rows_of_type(&self, name: &str) -> Result<UInt32Array> {
         let wanted = self.types.iter().position(|known| known == Some(name));
-        let rows = self.type_of.values().iter().zip(0_u32..);
-        UInt32Array::from_iter_values(rows.filter(|(at, _)| Some(usize::from(**at)) == wanted).map(|(_, row)| row))
+        let rows = self.type_of()?.values().iter().zip(0_u32..);
+        let rows = rows.filter(|(at, _)| Some(usize::from(**at)) == wanted);
+        Ok(UInt32Array::from_iter_values(rows.map(|(_, row)| row)))
     }
 
     /// A column of the table of an event type.
     fn of_type(&self, rows: &UInt32Array, column: usize) -> Result<ArrayRef> {
         Ok(match column {
-            0 => take(&self.listings, rows, None)?,
-            1 => take(&self.hours(), rows, None)?,
-            2 => take(&self.n, rows, None)?,
+            0 => take(self.listings()?, rows, None)?,
+            1 => take(&self.hours()?, rows, None)?,
+            2 => take(self.n()?, rows, None)?,
             _ => take(&self.value(column - TYPE_COLUMNS)?, rows, None)?,
         })
     }
 
-    fn local_rows(&self, zone: &Zone) -> Result<LocalRows> {
-        let mut columns = LocalColumns::default();
-        let mut known = BTreeMap::new();
-        for ((row, quarters), hour) in (0_u32..).zip(&self.quarters).zip(self.hours.values()) {
+    fn local_rows(&self, times: &mut LocalTimes) -> Result<LocalRows> {
+        let mut columns = LocalColumns::with_room(self.rows * 4);
+        let quarters = self.quarters.as_ref().ok_or_else(missing)?;
+        for ((row, quarters), hour) in (0_u32..).zip(quarters).zip(self.times()?.values()) {
             for (at, &count) in (0_i64..).zip(quarters).filter(|(_, count)| **count > 0) {
                 let quarter = hour + at * QUARTER_US;
-                let local = match known.get(&quarter) {
-                    Some(local) => *local,
-                    None => *known.entry(quarter).or_insert(LocalTime::of(zone, quarter)?),
-                };
-                columns.push(row, quarter, local, count);
+                columns.push(row, quarter, times.of(quarter / SECOND_US)?, count);
             }
         }
         let LocalColumns { rows, quarters, hours, local_hours, days, n } = columns;
@@ -226,7 +271,7 @@ impl Chunk {
     /// A column of `impressions_local`.
     fn local(&self, rows: &LocalRows, column: usize) -> Result<ArrayRef> {
         Ok(match column {
-            0 => take(&self.listings, &rows.rows, None)?,
+            0 => take(self.listings()?, &rows.rows, None)?,
             1 => take(&self.types()?, &rows.rows, None)?,
             2 => Arc::clone(&rows.quarters),
             3 => Arc::clone(&rows.hours),
@@ -239,9 +284,13 @@ impl Chunk {
 
     /// The column of a dimension, by its number.
     fn value(&self, dimension: usize) -> Result<ArrayRef> {
-        let missing = || DataFusionError::Internal("rows without a dimension".to_owned());
-        Ok(Arc::new(self.values.get(dimension).ok_or_else(missing)?.clone()))
+        Ok(Arc::new(self.values.get(dimension).and_then(Option::as_ref).ok_or_else(missing)?.clone()))
     }
+}
+
+/// A column that was not among those that the plan reads.
+fn missing() -> DataFusionError {
+    DataFusionError::Internal("rows without a column that the query reads".to_owned())
 }
 
 /// Rows of `impressions_local`: the row of each, and the columns that other tables do not have.
@@ -281,7 +330,6 @@ fn of_dimension(column: &ValueColumn) -> Result<StringViewArray> {
     Ok(taken(&texts, &UInt32Array::from(column.value_of.clone()))?)
 }
 
-#[derive(Default)]
 struct LocalColumns {
     rows: Vec<u32>,
     quarters: Vec<i64>,
@@ -292,34 +340,24 @@ struct LocalColumns {
 }
 
 impl LocalColumns {
+    fn with_room(rows: usize) -> LocalColumns {
+        LocalColumns {
+            rows: Vec::with_capacity(rows),
+            quarters: Vec::with_capacity(rows),
+            hours: Vec::with_capacity(rows),
+            local_hours: Vec::with_capacity(rows),
+            days: Vec::with_capacity(rows),
+            n: Vec::with_capacity(rows),
+        }
+    }
+
     fn push(&mut self, row: u32, quarter: i64, local: LocalTime, count: u32) {
         self.rows.push(row);
         self.quarters.push(quarter);
-        self.hours.push(local.hour);
-        self.local_hours.push(local.clock);
+        self.hours.push(local.hour_s * SECOND_US);
+        self.local_hours.push(local.clock_s * SECOND_US);
         self.days.push(local.day);
         self.n.push(count.into());
-    }
-}
-
-/// The hour of a zone that holds a quarter.
-#[derive(Clone, Copy)]
-struct LocalTime {
-    /// When it begins, since 1970 in UTC.
-    hour: i64,
-    /// The zone's clock at that time.
-    clock: i64,
-    day: i32,
-}
-
-impl LocalTime {
-    fn of(zone: &Zone, quarter: i64) -> Result<LocalTime> {
-        let error = |error: &dyn fmt::Display| DataFusionError::Execution(error.to_string());
-        let at = UnixTime::from_s(quarter / SECOND_US).map_err(|outside| error(&outside))?;
-        let hour = zone.unit(CalendarUnit::Hour, at, 0).map_err(|outside| error(&outside))?.from();
-        let clock_s = zone.clock(hour);
-        let day = zone.clock(at).div_euclid(DAY_S) as i32;
-        Ok(LocalTime { hour: hour.s() as i64 * SECOND_US, clock: clock_s * SECOND_US, day })
     }
 }
 
@@ -348,6 +386,35 @@ impl TableKind {
 }
 
 impl Tables {
+    /// Notes that a plan reads some columns of a table.
+    fn note(&self, kind: &TableKind, columns: &[usize]) {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let first_value = match kind {
+            TableKind::All => ALL_COLUMNS,
+            TableKind::Type(_) => {
+                reads.event_type = true;
+                TYPE_COLUMNS
+            }
+            TableKind::Local(_) => {
+                reads.hour = true;
+                reads.counts = ReadCounts::Quarters;
+                LOCAL_COLUMNS
+            }
+        };
+        for column in columns {
+            match (kind, column) {
+                (_, 0) => reads.listing = true,
+                (TableKind::All | TableKind::Local(_), 1) => reads.event_type = true,
+                (TableKind::All, 2) | (TableKind::Type(_), 1) => reads.hour = true,
+                (TableKind::All, 3) | (TableKind::Type(_), 2) => reads.counts = reads.counts.max(ReadCounts::Sums),
+                (TableKind::All | TableKind::Type(_) | TableKind::Local(_), column) => {
+                    let value = column.checked_sub(first_value).and_then(|at| reads.values.get_mut(at));
+                    value.into_iter().for_each(|reads| *reads = true);
+                }
+            }
+        }
+    }
+
     /// A table of these rows. `dimensions` are the columns behind those of each directory.
     pub fn table(self: &Arc<Tables>, kind: TableKind, dimensions: &[String]) -> NamedTable {
         let schema = kind.schema(dimensions);
@@ -364,21 +431,21 @@ impl fmt::Debug for Partition {
 }
 
 impl Partition {
-    fn batch(&self, at: usize) -> Option<Result<RecordBatch>> {
+    fn batch(&self, at: usize, times: &mut Option<LocalTimes>) -> Option<Result<RecordBatch>> {
         let chunk = self.tables.chunk(at)?;
-        Some(self.batch_of(chunk))
+        Some(self.batch_of(chunk, times))
     }
 
-    fn batch_of(&self, chunk: &Chunk) -> Result<RecordBatch> {
+    fn batch_of(&self, chunk: &Chunk, times: &mut Option<LocalTimes>) -> Result<RecordBatch> {
         let columns = self.columns.iter();
         let (count, columns): (usize, Result<Vec<ArrayRef>>) = match &self.kind {
-            TableKind::All => (chunk.hours.len(), columns.map(|&column| chunk.all(column)).collect()),
+            TableKind::All => (chunk.rows, columns.map(|&column| chunk.all(column)).collect()),
             TableKind::Type(name) => {
-                let rows = chunk.rows_of_type(name);
+                let rows = chunk.rows_of_type(name)?;
                 (rows.len(), columns.map(|&column| chunk.of_type(&rows, column)).collect())
             }
             TableKind::Local(zone) => {
-                let rows = chunk.local_rows(zone)?;
+                let rows = chunk.local_rows(times.get_or_insert_with(|| LocalTimes::new(zone.clone())))?;
                 (rows.rows.len(), columns.map(|&column| chunk.local(&rows, column)).collect())
             }
         };
@@ -394,6 +461,7 @@ impl TableRows for Partition {
 
     fn with_columns(&self, columns: &[usize]) -> Result<Arc<dyn PartitionStream>> {
         let schema = Arc::new(self.schema.project(columns)?);
+        self.tables.note(&self.kind, columns);
         Ok(Arc::new(Partition { schema, columns: columns.to_vec(), ..self.clone() }))
     }
 }
@@ -405,7 +473,8 @@ impl PartitionStream for Partition {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let partition = self.clone();
-        let batches = (0..).map_while(move |at| partition.batch(at));
+        let mut times = None;
+        let batches = (0..).map_while(move |at| partition.batch(at, &mut times));
         let stream = futures_util::stream::iter(batches);
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream))
     }

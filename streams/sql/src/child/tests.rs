@@ -1,7 +1,7 @@
 //! A child on a socket of this process: hand-fed rows, and what it answers.
 
 use super::*;
-use crate::frames::{Format, ListingRun, Param, Rows, ValueColumn};
+use crate::frames::{Format, ListingRun, Param, ReadColumns, ReadCounts, Rows, ValueColumn};
 use crate::limits::COLUMNS_MAX;
 use bytes::Bytes;
 use datafusion::arrow::array::Array;
@@ -56,10 +56,10 @@ fn asked(queries: &[Query], rows: &Rows) -> Vec<Output> {
 fn answer(socket: &mut UnixStream, query: &Query, rows: &Rows) -> Output {
     frames::write(socket, &Request::Query(query.clone())).unwrap();
     match reply(socket) {
-        Reply::Planned(planned) if planned.reads_rows => {
-            frames::write(socket, &Request::Rows(rows.clone())).unwrap();
+        Reply::Planned(Planned { reads: Some(columns), .. }) => {
+            frames::write(socket, &Request::Rows(rows.only(&columns))).unwrap();
         }
-        Reply::Planned(_) => {}
+        Reply::Planned(Planned { reads: None, .. }) => {}
         Reply::Refused { refusal, message } => return Err((refusal, message)),
         other => panic!("{other:?}"),
     }
@@ -108,6 +108,63 @@ fn tables_show_rows_by_hour_type_and_local_quarter() {
     assert_eq!(ask_sql(local), Ok(expected.to_owned()));
     let auckland = "SELECT local_day, sum(n) AS n FROM impressions_local('Pacific/Auckland') GROUP BY local_day";
     assert_eq!(ask_sql(auckland), Ok("local_day,n\r\n2015-08-20,15\r\n".to_owned()));
+}
+
+/// The columns that a query reads.
+fn reads(sql: &str) -> Option<ReadColumns> {
+    let dimensions = vec!["country".to_owned(), "surface".to_owned()];
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(Prepared::of(&Query { dimensions, ..query(sql) })).ok().unwrap().reads()
+}
+
+#[test]
+fn plan_says_which_columns_it_reads() {
+    let none = ReadColumns::default();
+    let sums = ReadColumns { counts: ReadCounts::Sums, ..none };
+    let local = ReadColumns { hour: true, counts: ReadCounts::Quarters, ..none };
+    assert_eq!(reads("SELECT 1 AS one"), None);
+    for (sql, expected) in [
+        ("SELECT count(*) AS c FROM impressions", none),
+        ("SELECT count(*) AS c FROM click", ReadColumns { event_type: true, ..none }),
+        ("SELECT sum(n) AS n FROM impressions", sums),
+        (
+            "SELECT hour, sum(n) AS n FROM impressions WHERE type = 'click' GROUP BY 1",
+            ReadColumns { event_type: true, hour: true, ..sums },
+        ),
+        ("SELECT listing, n FROM click", ReadColumns { listing: true, event_type: true, ..sums }),
+        ("SELECT hour FROM click", ReadColumns { hour: true, event_type: true, ..none }),
+        ("SELECT hour, sum(n) AS n FROM impressions_local() GROUP BY hour", local),
+        (
+            "SELECT a.listing FROM impressions a JOIN impressions_local() b ON a.surface = b.type",
+            ReadColumns { listing: true, event_type: true, values: [false, true, false, false], ..local },
+        ),
+        (
+            "SELECT * FROM impressions",
+            ReadColumns {
+                listing: true,
+                event_type: true,
+                hour: true,
+                counts: ReadCounts::Sums,
+                values: [true, true, false, false],
+            },
+        ),
+    ] {
+        assert_eq!(reads(sql), Some(expected), "{sql}");
+    }
+}
+
+#[test]
+fn rows_without_a_column_that_is_read_are_refused() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let child = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(theirs)).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
+    frames::write(&mut ours, &Request::Query(query("SELECT listing FROM click"))).unwrap();
+    assert!(matches!(reply(&mut ours), Reply::Planned(_)));
+    frames::write(&mut ours, &Request::Rows(rows().only(&ReadColumns { event_type: true, ..Default::default() })))
+        .unwrap();
+    frames::write(&mut ours, &Request::RowsEnd).unwrap();
+    assert!(matches!(reply(&mut ours), Reply::Refused { refusal: Refusal::Internal, .. }));
+    assert!(child.join().unwrap().is_err());
 }
 
 #[test]
@@ -224,7 +281,8 @@ fn child_goes_on_after_a_query_is_given_up() {
     assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
     let query = query("SELECT sum(n) AS n FROM click");
     frames::write(&mut ours, &Request::Query(query.clone())).unwrap();
-    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads_rows: true, uploads: Vec::new() }));
+    let reads = Some(ReadColumns { event_type: true, counts: ReadCounts::Sums, ..ReadColumns::default() });
+    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads, uploads: Vec::new() }));
     frames::write(&mut ours, &Request::Rows(rows())).unwrap();
     frames::write(&mut ours, &Request::GiveUp).unwrap();
     assert_eq!(answer(&mut ours, &query, &rows()).as_deref(), Ok(&b"n\r\n3\r\n"[..]));
@@ -285,7 +343,8 @@ fn query_joins_rows_with_an_uploaded_table() {
                JOIN prices p ON p.listing = i.listing GROUP BY i.listing";
     let expected = "listing,value,since,old\r\na,7.5,2026-01-01,6\r\n";
     frames::write(&mut ours, &Request::Query(Query { uploads, ..query(sql) })).unwrap();
-    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads_rows: true, uploads: vec![1] }));
+    let reads = Some(ReadColumns { listing: true, counts: ReadCounts::Sums, ..ReadColumns::default() });
+    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads, uploads: vec![1] }));
     frames::write(&mut ours, &Request::Rows(rows())).unwrap();
     let bytes = Bytes::from_static(PRICES);
     frames::write(&mut ours, &Request::Upload(frames::UploadPart { table: 1, bytes })).unwrap();

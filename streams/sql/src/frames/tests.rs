@@ -49,7 +49,7 @@ fn messages_come_back_as_they_were_sent() {
     ];
     let replies = [
         Reply::Hello { version: VERSION },
-        Reply::Planned(Planned { reads_rows: true, uploads: vec![1] }),
+        Reply::Planned(Planned { reads: Some(ReadColumns { hour: true, ..ReadColumns::default() }), uploads: vec![1] }),
         Reply::Inspected(Inspected { columns: vec![column()], rows: 7 }),
         Reply::Refused { refusal: Refusal::Memory, message: "full".to_owned() },
         Reply::Columns(vec![Column { name: "n".to_owned(), kind: "Int64".to_owned() }]),
@@ -67,6 +67,34 @@ fn messages_come_back_as_they_were_sent() {
         assert_eq!(Reply::decode(&read(&mut from).unwrap().unwrap()).unwrap(), reply);
     }
     assert!(read(&mut from).unwrap().is_none());
+}
+
+#[test]
+fn rows_of_read_columns_have_these_columns() {
+    let all = ReadColumns {
+        listing: true,
+        event_type: true,
+        hour: true,
+        counts: ReadCounts::Quarters,
+        values: [true, false, false, false],
+    };
+    assert_eq!(rows().only(&all), rows());
+    let none = rows().only(&ReadColumns::default());
+    assert_eq!((none.len(), none.hours.len(), none.listings.len()), (2, 0, 1));
+    assert!(none.check().is_ok() && none.has(&ReadColumns::default()));
+    for columns in [
+        ReadColumns { listing: true, ..ReadColumns::default() },
+        ReadColumns { event_type: true, ..ReadColumns::default() },
+        ReadColumns { hour: true, ..ReadColumns::default() },
+        ReadColumns { counts: ReadCounts::Sums, ..ReadColumns::default() },
+        ReadColumns { values: all.values, ..ReadColumns::default() },
+    ] {
+        let found = rows().only(&columns);
+        assert!(found.check().is_ok() && found.has(&columns) && !none.has(&columns) && !found.has(&all), "{columns:?}");
+    }
+    let sums = rows().only(&ReadColumns { counts: ReadCounts::Sums, ..ReadColumns::default() });
+    assert_eq!(sums.quarters, [[6, 0, 0, 0], [QUARTER_COUNT_MAX, 0, 0, 0]]);
+    assert_eq!(summed([QUARTER_COUNT_MAX, 1, 0, 0], true), [QUARTER_COUNT_MAX, 1, 0, 0]);
 }
 
 #[test]

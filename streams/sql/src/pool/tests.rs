@@ -60,7 +60,7 @@ fn session_of(pool: &Arc<Pool>, script: &str) -> (Session, UnixStream) {
 async fn ended(first: &[Reply], again: &Reply) -> SqlError {
     let pool = pool();
     let (mut session, mut child) = session(&pool);
-    let planned = [Reply::Planned(Planned { reads_rows: false, uploads: Vec::new() })];
+    let planned = [Reply::Planned(Planned { reads: None, uploads: Vec::new() })];
     let first: Vec<u8> = planned.iter().chain(first).flat_map(|reply| frames::encode(reply).unwrap()).collect();
     let again = frames::encode(again).unwrap().repeat(100);
     let sending = tokio::spawn(async move {
@@ -91,8 +91,7 @@ async fn replies_that_no_child_sends_end_the_query() {
 async fn child_with_more_than_its_answer_is_ended() {
     let pool = pool();
     let (mut session, mut child) = session(&pool);
-    let answer =
-        [Reply::Planned(Planned { reads_rows: false, uploads: Vec::new() }), columns(1), Reply::Done { rows: 0 }];
+    let answer = [Reply::Planned(Planned { reads: None, uploads: Vec::new() }), columns(1), Reply::Done { rows: 0 }];
     // A message for the next query follows the answer in the same bytes.
     let more = Reply::Refused { refusal: crate::frames::Refusal::Plan, message: "of the query before".to_owned() };
     let bytes: Vec<u8> = answer.iter().chain([&more]).flat_map(|reply| frames::encode(reply).unwrap()).collect();
@@ -109,7 +108,7 @@ async fn child_that_takes_too_much_memory_is_ended() {
     let pool = Pool::new(PoolSettings { timeout: Duration::from_secs(60), ..pool().settings().clone() });
     // It holds what it reads, and the kernel ends it at 2 GB.
     let (mut session, mut child) = session_of(&pool, "ulimit -v 2000000; exec tail /dev/zero");
-    let planned = frames::encode(&Reply::Planned(Planned { reads_rows: false, uploads: Vec::new() })).unwrap();
+    let planned = frames::encode(&Reply::Planned(Planned { reads: None, uploads: Vec::new() })).unwrap();
     child.write_all(&planned).await.unwrap();
     session.plan(query()).await.unwrap();
     let error = session.finish().await.unwrap_err();

@@ -58,7 +58,7 @@ async fn child_has_no_environment_files_or_network() {
     assert!(data < pool.settings().memory_bytes + 400 * MIB, "{data}");
     assert!(read("status").unwrap().lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"])));
     let sql = query(pool.settings(), "SELECT 1 AS one");
-    assert!(!session.plan(sql).await.unwrap().reads_rows);
+    assert_eq!(session.plan(sql).await.unwrap().reads, None);
     assert_eq!(session.finish().await.unwrap().output, b"one\r\n1\r\n");
 }
 
@@ -184,7 +184,7 @@ async fn rows_of_a_query_that_is_given_up_are_charged() {
     let tenant = TenantLimits { queries: 1, time: Duration::from_secs(60), rows: 500 };
     let pool = Pool::new(PoolSettings { tenant, timeout: Duration::from_millis(500), ..settings() });
     let mut session = pool.begin("a").await.unwrap();
-    assert!(session.plan(query(pool.settings(), "SELECT n FROM click")).await.unwrap().reads_rows);
+    assert!(session.plan(query(pool.settings(), "SELECT n FROM click")).await.unwrap().reads.is_some());
     assert!(session.charge(400).is_ok());
     let late = session.within(std::future::pending::<()>()).await.unwrap_err();
     assert_eq!(late.code(), "sql_time");
