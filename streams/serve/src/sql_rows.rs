@@ -7,7 +7,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidemark_streams_core::limits::{DIMENSIONS_MAX, EVENT_TYPE_BYTES_MAX, LISTING_BYTES_MAX, VALUE_BYTES_MAX};
 use tidemark_streams_core::query::range::QuarterRange;
-use tidemark_streams_core::rollup::{RollupRow, Rollups, RowError};
+use tidemark_streams_core::rollup::{Kept, RollupRow, Rollups, RowError};
+use tidemark_streams_core::schema::Renaming;
 use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_core::values::DimensionNumber;
 use tidemark_streams_sql::frames::{ListingRun, ReadColumns, ReadCounts, Rows, ValueColumn, summed};
@@ -85,33 +86,35 @@ pub fn gather(
         let renaming = pinned.view.renaming(&meta.key);
         let rows = fetched.rows(at)?;
         charge(rows.len() as u64)?;
-        add(&mut gathered, asked, pinned, rows.iter().filter_map(|row| renaming.row(&row)))?;
+        add(&mut gathered, asked, pinned, Unread { rows: &rows, renaming: &renaming })?;
     }
     for rows in &pinned.unwritten {
         charge(rows.len() as u64)?;
-        add(&mut gathered, asked, pinned, rows.iter())?;
+        add(&mut gathered, asked, pinned, Unread { rows, renaming: &Renaming::default() })?;
     }
     gathered.combine();
     below_limit(&gathered, asked)?;
     Ok(gathered)
 }
 
-fn add<'r>(
-    to: &mut Rollups,
-    asked: &TenantRange,
-    pinned: &Pinned,
-    rows: impl Iterator<Item = RollupRow<'r>>,
-) -> Result<(), SqlRowsError> {
-    for row in rows.filter(|row| row.tenant == asked.tenant && pinned.view.shows(row)) {
-        let row = within(row, asked.range);
-        if row.count() > 0 {
-            to.push(row)?;
-        }
-        // Combining may bring the number of rows below the limit. It runs only at twice the limit, so it costs little.
-        if to.len() as u64 > asked.rows_max.saturating_mul(2) {
-            to.combine();
-            below_limit(to, asked)?;
-        }
+/// Rows, and the present names of their types.
+struct Unread<'r> {
+    rows: &'r Rollups,
+    renaming: &'r Renaming,
+}
+
+fn add(to: &mut Rollups, asked: &TenantRange, pinned: &Pinned, from: Unread<'_>) -> Result<(), SqlRowsError> {
+    to.append(from.rows, asked.range.hours(), |row| {
+        let row = from.renaming.row(&row)?;
+        let is_shown = row.tenant == asked.tenant && pinned.view.shows(&row);
+        let quarters = within(&row, asked.range);
+        let is_counted = is_shown && quarters != [0; 4];
+        is_counted.then_some(Kept { event_type: row.event_type, quarters })
+    })?;
+    // Combining may bring the number of rows below the limit. It runs only at twice the limit, so it costs little.
+    if to.len() as u64 > asked.rows_max.saturating_mul(2) {
+        to.combine();
+        below_limit(to, asked)?;
     }
     Ok(())
 }
@@ -121,14 +124,15 @@ fn below_limit(rows: &Rollups, asked: &TenantRange) -> Result<(), SqlRowsError> 
     if rows.len() as u64 > max { Err(SqlError::ScanRows { max }.into()) } else { Ok(()) }
 }
 
-/// A row with the counts outside a range set to 0.
-fn within(mut row: RollupRow<'_>, range: QuarterRange) -> RollupRow<'_> {
-    for (at, count) in row.quarters.iter_mut().enumerate() {
+/// The counts of a row, of which those outside a range are 0.
+fn within(row: &RollupRow<'_>, range: QuarterRange) -> [u32; 4] {
+    let mut quarters = row.quarters;
+    for (at, count) in quarters.iter_mut().enumerate() {
         if !range.contains(row.hour.quarter(at)) {
             *count = 0;
         }
     }
-    row
+    quarters
 }
 
 /// Messages with all rows, in their order, and the columns that the query reads.
@@ -417,7 +421,7 @@ mod tests {
     #[test]
     fn counts_outside_the_range_are_left_out() {
         let range = QuarterRange { from: 41, to: 43 };
-        assert_eq!(within(ROW, range).quarters, [0, 2, 3, 0]);
-        assert_eq!(within(RollupRow { hour: Hour(11), ..ROW }, range).quarters, [0; 4]);
+        assert_eq!(within(&ROW, range), [0, 2, 3, 0]);
+        assert_eq!(within(&RollupRow { hour: Hour(11), ..ROW }, range), [0; 4]);
     }
 }
