@@ -69,7 +69,7 @@ pub const QUERY_LISTINGS_MAX: usize = 100;
 pub const CACHED_BYTES_MAX: usize = 64 << 20;
 /// Memory for small blobs that queries have read. Those that were not used for longest are evicted, and read again.
 pub const CACHED_BLOBS_BYTES_MAX: usize = 64 << 20;
-/// The same for indexes of larger blobs. An index takes about a hundredth of its blob.
+/// The same for indexes of larger blobs. An index has the footer of its blob and a checksum of each row group.
 pub const CACHED_INDEX_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the body of a query. More: the request is refused.
 pub const QUERY_BYTES_MAX: usize = 64 << 10;
