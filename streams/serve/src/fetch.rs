@@ -9,7 +9,7 @@ use crate::flights::{Flights, Role};
 use crate::query_stores::QueryStores;
 use crate::row_cache::Generation;
 use crate::settings::{
-    HELD_BYTES_MAX, OPENING_BYTES_MAX, QUERY_HELD_BYTES_MAX, QUERY_READS_MAX, QUERY_WAIT_S, READS_MAX,
+    EARLY_BYTES_MAX, HELD_BYTES_MAX, OPENING_BYTES_MAX, QUERY_HELD_BYTES_MAX, QUERY_READS_MAX, QUERY_WAIT_S, READS_MAX,
     SMALL_BLOB_BYTES_MAX,
 };
 use futures_util::future::{BoxFuture, FutureExt};
@@ -41,7 +41,23 @@ pub struct Fetcher {
     opening_bytes: Arc<Semaphore>,
     /// Memory for what queries hold. A query takes all that it needs at once.
     held_bytes: Arc<Semaphore>,
+    /// The part of it for queries that wait for a turn which others may have while they wait for memory.
+    early_bytes: Arc<Semaphore>,
     query_held_bytes: u64,
+}
+
+/// The memory that a query may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    All,
+    /// The query has no turn, and may wait for those that have one.
+    Early,
+}
+
+/// Memory that a query has.
+struct Held {
+    _all: OwnedSemaphorePermit,
+    _early: Option<OwnedSemaphorePermit>,
 }
 
 /// A part of a blob.
@@ -68,7 +84,7 @@ pub struct Fetched {
     blobs: Vec<Blob>,
     /// Erased rows that were read before are not kept.
     read_in: Generation,
-    _held: Option<OwnedSemaphorePermit>,
+    _held: Option<Held>,
 }
 
 /// A blob of a query.
@@ -120,6 +136,7 @@ impl Fetcher {
             reads: Arc::new(Semaphore::new(READS_MAX)),
             opening_bytes: permits(OPENING_BYTES_MAX),
             held_bytes: permits(HELD_BYTES_MAX),
+            early_bytes: permits(EARLY_BYTES_MAX),
             query_held_bytes: QUERY_HELD_BYTES_MAX,
         }
     }
@@ -129,6 +146,19 @@ impl Fetcher {
     /// # Errors
     /// [`FetchError`].
     pub async fn fetch(self: &Arc<Fetcher>, tenant: &str, blobs: &[BlobMeta]) -> Result<Fetched, FetchError> {
+        self.fetch_within(tenant, blobs, Share::All).await
+    }
+
+    /// The same within a share of the memory.
+    ///
+    /// # Errors
+    /// [`FetchError`].
+    pub async fn fetch_within(
+        self: &Arc<Fetcher>,
+        tenant: &str,
+        blobs: &[BlobMeta],
+        share: Share,
+    ) -> Result<Fetched, FetchError> {
         let read_in = self.stores.rows.generation();
         let opened: Vec<_> = blobs.iter().map(|meta| self.opened(tenant, *meta)).collect();
         let needs: Vec<Need> = stream::iter(opened).buffered(QUERY_READS_MAX).try_collect().await?;
@@ -136,7 +166,7 @@ impl Fetcher {
         let needs: Vec<When> = needs.into_iter().map(|need| need.within(&mut bytes, self.query_held_bytes)).collect();
         let held = match bytes {
             0 => None,
-            bytes => Some(self.held(bytes).await?),
+            bytes => Some(self.held(bytes, share).await?),
         };
         let reads: Vec<_> = needs.into_iter().map(|when| self.carried_out(when)).collect();
         let blobs = stream::iter(reads).buffered(QUERY_READS_MAX).try_collect().await?;
@@ -144,11 +174,20 @@ impl Fetcher {
     }
 
     /// Memory for bytes of a query.
-    async fn held(&self, bytes: u64) -> Result<OwnedSemaphorePermit, FetchError> {
-        let permits = permits(bytes, HELD_BYTES_MAX);
-        let held = Arc::clone(&self.held_bytes).acquire_many_owned(permits);
-        let held = tokio::time::timeout(Duration::from_secs(QUERY_WAIT_S), held).await;
-        held.ok().and_then(Result::ok).ok_or(FetchError::Waited)
+    async fn held(&self, bytes: u64, share: Share) -> Result<Held, FetchError> {
+        let taken = async {
+            let early = match share {
+                Share::All => None,
+                Share::Early => {
+                    let permits = permits(bytes, EARLY_BYTES_MAX);
+                    Some(Arc::clone(&self.early_bytes).acquire_many_owned(permits).await.ok()?)
+                }
+            };
+            let permits = permits(bytes, HELD_BYTES_MAX);
+            Some(Held { _all: Arc::clone(&self.held_bytes).acquire_many_owned(permits).await.ok()?, _early: early })
+        };
+        let held = tokio::time::timeout(Duration::from_secs(QUERY_WAIT_S), taken).await;
+        held.ok().flatten().ok_or(FetchError::Waited)
     }
 
     fn known(&self, tenant: &str, meta: BlobMeta) -> Known {

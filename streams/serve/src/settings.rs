@@ -58,6 +58,8 @@ pub const SMALL_BLOB_BYTES_MAX: u64 = 256 << 10;
 pub const OPENING_BYTES_MAX: usize = 256 << 20;
 /// Bytes of blobs that all queries hold at a time. A further query waits.
 pub const HELD_BYTES_MAX: usize = 256 << 20;
+/// The part of these for queries in SQL that read before their turn. They wait for those that have one, which may wait for the rest.
+pub const EARLY_BYTES_MAX: usize = HELD_BYTES_MAX / 2;
 /// Bytes of blobs that a query reads before its turn to count. It reads the rest one blob after the other, in its turn.
 pub const QUERY_HELD_BYTES_MAX: u64 = 64 << 20;
 /// Rows of an answer, unless a query names another number, and at most.

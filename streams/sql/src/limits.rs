@@ -43,7 +43,8 @@ pub const MESSAGE_BYTES_MAX: usize = 2_048;
 /// Smallest and largest number of children.
 pub const CHILDREN_MIN: usize = 2;
 pub const CHILDREN_MAX: usize = 8;
-/// Queries that wait for a child. A further one is refused: `sql_busy`.
+/// Queries without a turn, which read or wait, of tenants that are known for quick queries, and the same of all others. A further one is
+/// refused if no turn is free: `sql_busy`.
 pub const WAITING_MAX: usize = 64;
 /// Milliseconds for which a child works for a query before the query is slow: its child works behind other processes, and at most half of
 /// the children execute slow queries.

@@ -78,8 +78,10 @@ struct Charged {
     pool: Arc<Pool>,
     tenant: String,
     cost: Cost,
-    /// The time at which the query got its turn.
+    /// The time at which the query began to read, or got its turn.
     began: Option<Instant>,
+    /// The time that it read before its turn.
+    read: Duration,
     pace: Pace,
     turn: Option<Turn>,
 }
@@ -118,10 +120,17 @@ impl Entered {
             Pace::Slow => self.turn().await.map(Begun::Admitted),
             pace @ (Pace::Quick | Pace::Untried) => match pool.turns.take_early(pace) {
                 Some(turn) => Ok(Begun::Admitted(self.charged.admitted(turn))),
-                None => {
-                    self.place = Some(pool.turns.place()?);
-                    Ok(Begun::Reads(self))
-                }
+                None => match pool.turns.place(pace) {
+                    Ok(place) => {
+                        self.place = Some(place);
+                        self.charged.began = Some(Instant::now());
+                        Ok(Begun::Reads(self))
+                    }
+                    Err(full) => {
+                        let turn = pool.turns.free_turn(pace).ok_or(full)?;
+                        Ok(Begun::Admitted(self.charged.admitted(turn)))
+                    }
+                },
             },
         }
     }
@@ -131,7 +140,9 @@ impl Entered {
     /// # Errors
     /// Too many queries wait, or this one has waited too long.
     pub async fn turn(self) -> Result<Admitted, SqlError> {
-        let Entered { charged, place } = self;
+        let Entered { mut charged, place } = self;
+        // Waiting costs the tenant nothing.
+        charged.read = charged.began.take().map_or(Duration::ZERO, |began| began.elapsed());
         let turns = &charged.pool.turns;
         let turn = match place {
             Some(place) => turns.take_from(place, charged.pace).await?,
@@ -225,7 +236,15 @@ impl Pool {
     fn charged(self: &Arc<Pool>, tenant: &str) -> Result<Charged, SqlError> {
         let pace = self.shared().budgets.begin(tenant, self.started.elapsed().as_secs())?;
         let pool = Arc::clone(self);
-        Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, pace, turn: None })
+        Ok(Charged {
+            pool,
+            tenant: tenant.to_owned(),
+            cost: Cost::default(),
+            began: None,
+            read: Duration::ZERO,
+            pace,
+            turn: None,
+        })
     }
 
     /// Takes an idle child that still runs and has had only this tenant's rows, if there is one. A query takes no child that works further
@@ -295,10 +314,8 @@ impl Charged {
 impl Drop for Charged {
     fn drop(&mut self) {
         let mut shared = self.pool.shared();
-        if let Some(began) = self.began {
-            self.cost.time = began.elapsed();
-            shared.stats.seconds += self.cost.time.as_secs_f64();
-        }
+        self.cost.time = self.read + self.began.map_or(Duration::ZERO, |began| began.elapsed());
+        shared.stats.seconds += self.cost.time.as_secs_f64();
         shared.stats.rows += self.cost.rows;
         shared.budgets.end(&self.tenant, self.cost, self.pool.started.elapsed().as_secs());
         drop(shared);

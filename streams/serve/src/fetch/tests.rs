@@ -262,3 +262,26 @@ fn query_waits_until_others_release_their_memory() {
         drop(held);
     });
 }
+
+#[test]
+fn queries_without_a_turn_leave_memory_to_others() {
+    let mut place = Place::new();
+    let blobs = [place.small(1)];
+    run(async {
+        let early = Arc::clone(&place.fetcher.early_bytes).acquire_many_owned(permits(u64::MAX, EARLY_BYTES_MAX)).await;
+        let waited = place.fetcher.fetch_within("t001", &blobs, Share::Early).await;
+        assert!(matches!(waited, Err(FetchError::Waited)));
+        assert_eq!(place.fetcher.fetch("t001", &blobs).await.unwrap().rows(0).unwrap().len(), 10);
+        drop(early);
+        place.stores.forget_blobs();
+        let before = place.fetcher.held_bytes.available_permits();
+        let read = place.fetcher.fetch_within("t001", &blobs, Share::Early).await.unwrap();
+        let all = place.fetcher.held_bytes.available_permits();
+        assert_eq!(before - all, early_max() - place.fetcher.early_bytes.available_permits());
+        assert!(all < before && read.rows(0).unwrap().len() == 10);
+    });
+}
+
+fn early_max() -> usize {
+    EARLY_BYTES_MAX / PERMIT_BYTES as usize
+}

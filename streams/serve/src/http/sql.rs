@@ -6,7 +6,7 @@ use super::counted::{self, Asked};
 use super::question;
 use super::request;
 use super::tables;
-use crate::fetch::{FetchError, Fetched};
+use crate::fetch::{FetchError, Fetched, Share};
 use crate::messages::Pinned;
 use crate::queries::Queries;
 use crate::query_log::LogLine;
@@ -212,12 +212,12 @@ async fn prepared(server: &Asking, asked: &TenantRange, entered: Entered, query:
     match entered.begin().await? {
         // Blobs are read while the child starts and plans. A query that is refused ends the reading.
         Begun::Admitted(turn) => {
-            let reading = async { Ok(read(server, asked).await) };
+            let reading = async { Ok(read(server, asked, Share::All).await) };
             let (query, read) = tokio::try_join!(planned(turn, query), reading)?;
             Ok(Prepared { query, read })
         }
         Begun::Reads(entered) => {
-            let read = read(server, asked).await?;
+            let read = read(server, asked, Share::Early).await?;
             let query = planned(entered.turn().await?, query).await?;
             Ok(Prepared { query, read: Ok(read) })
         }
@@ -237,12 +237,12 @@ struct Read {
 }
 
 /// Pins the rows of a tenant, and reads blobs.
-async fn read(server: &Asking, asked: &TenantRange) -> Result<Read, AskError> {
+async fn read(server: &Asking, asked: &TenantRange, share: Share) -> Result<Read, AskError> {
     let queries = &server.queries;
     let reading = async {
         let pinned = server.pin(&asked.tenant, asked.range.hours()).await?;
         check_kept(asked, &pinned).map_err(|error| unread(queries, error))?;
-        let fetched = queries.fetcher.fetch(&asked.tenant, &pinned.blobs).await;
+        let fetched = queries.fetcher.fetch_within(&asked.tenant, &pinned.blobs, share).await;
         Ok(Read { pinned, fetched })
     };
     let timeout = queries.sql.settings().timeout;
@@ -288,7 +288,7 @@ async fn send_rows(
         }
         tries += 1;
         let session = reading.session;
-        fetching = match session.within(read(server, asked)).await? {
+        fetching = match session.within(read(server, asked, Share::All)).await? {
             Ok(Read { pinned, fetched }) => Fetching { reading: Reading { session, pinned }, fetched },
             Err(refused) => return Err(given_up(session, refused).await),
         };

@@ -38,7 +38,8 @@ impl Session {
     pub(super) fn new(charged: Charged, process: Process) -> Session {
         let settings = charged.pool.settings();
         let timeout = settings.timeout;
-        let allowed = Allowed { until: Instant::now() + timeout, memory_bytes: settings.memory_bytes };
+        let left = timeout.saturating_sub(charged.read);
+        let allowed = Allowed { until: Instant::now() + left, memory_bytes: settings.memory_bytes };
         Session { process: Some(process), allowed, timeout, bytes_max: settings.bytes_max, read: 0, sent: 0, charged }
     }
 

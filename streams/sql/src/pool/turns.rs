@@ -40,9 +40,13 @@ pub struct Turns {
     slow: Arc<Semaphore>,
     open: Arc<Semaphore>,
     kept: Arc<Semaphore>,
-    waiting: Arc<Semaphore>,
-    /// Queries that wait for a turn, but slow ones.
-    quick_waiting: AtomicUsize,
+    /// Places of quick queries, and of all others. So others cannot take the places of known tenants.
+    known_places: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+    /// Quick queries that wait for a turn.
+    known_waiting: AtomicUsize,
+    /// The same of tenants that nobody has tried.
+    untried_waiting: AtomicUsize,
     wait: Duration,
 }
 
@@ -52,8 +56,15 @@ pub struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-/// A quick query that waits.
+/// A query that waits, and is not slow.
 struct Waits<'t>(&'t AtomicUsize);
+
+impl<'t> Waits<'t> {
+    fn begin(waiting: &'t AtomicUsize) -> Waits<'t> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Waits(waiting)
+    }
+}
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
@@ -72,8 +83,10 @@ impl Turns {
             slow: Arc::new(Semaphore::new(slow)),
             open: Arc::new(Semaphore::new(quick - kept)),
             kept: Arc::new(Semaphore::new(kept)),
-            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
-            quick_waiting: AtomicUsize::new(0),
+            known_places: Arc::new(Semaphore::new(WAITING_MAX)),
+            places: Arc::new(Semaphore::new(WAITING_MAX)),
+            known_waiting: AtomicUsize::new(0),
+            untried_waiting: AtomicUsize::new(0),
             wait,
         }
     }
@@ -85,7 +98,7 @@ impl Turns {
     pub async fn take(&self, pace: Pace) -> Result<Turn, SqlError> {
         match self.free_turn(pace) {
             Some(turn) => Ok(turn),
-            None => self.take_from(self.place()?, pace).await,
+            None => self.take_from(self.place(pace)?, pace).await,
         }
     }
 
@@ -98,8 +111,12 @@ impl Turns {
     ///
     /// # Errors
     /// Too many queries have none.
-    pub fn place(&self) -> Result<Place, SqlError> {
-        let permit = Arc::clone(&self.waiting).try_acquire_owned();
+    pub fn place(&self, pace: Pace) -> Result<Place, SqlError> {
+        let places = match pace {
+            Pace::Quick => &self.known_places,
+            Pace::Untried | Pace::Slow => &self.places,
+        };
+        let permit = Arc::clone(places).try_acquire_owned();
         Ok(Place { _permit: permit.map_err(|_| SqlError::QueueFull { max: WAITING_MAX })? })
     }
 
@@ -115,14 +132,14 @@ impl Turns {
             match pace {
                 Pace::Slow => self.next(Kind::Slow).await,
                 Pace::Untried => {
-                    let _waits = self.wait_as_quick();
+                    let _waits = Waits::begin(&self.untried_waiting);
                     tokio::select! {
                         turn = self.next(Kind::Open) => turn,
                         turn = self.next(Kind::Slow) => turn,
                     }
                 }
                 Pace::Quick => {
-                    let _waits = self.wait_as_quick();
+                    let _waits = Waits::begin(&self.known_waiting);
                     tokio::select! {
                         turn = self.next(Kind::Open) => turn,
                         turn = self.next(Kind::Kept) => turn,
@@ -143,18 +160,14 @@ impl Turns {
         }
     }
 
-    fn wait_as_quick(&self) -> Waits<'_> {
-        self.quick_waiting.fetch_add(1, Ordering::Relaxed);
-        Waits(&self.quick_waiting)
-    }
-
     /// The next turn of a kind. The semaphores are never closed.
     async fn next(&self, kind: Kind) -> Option<Turn> {
         let permit = Arc::clone(self.of(kind)).acquire_owned().await.ok()?;
         Some(Turn { kind, _permit: permit })
     }
 
-    fn free_turn(&self, pace: Pace) -> Option<Turn> {
+    /// A turn that no query has, of those that the query may take.
+    pub fn free_turn(&self, pace: Pace) -> Option<Turn> {
         let kinds: &[Kind] = match pace {
             Pace::Slow => &[Kind::Slow],
             // An open turn may be needed by a quick query.
@@ -175,7 +188,7 @@ impl Turns {
         [Kind::Slow, Kind::Open, Kind::Kept].iter().map(|kind| self.of(*kind).available_permits()).sum()
     }
 
-    /// A query is slow from now on. False: there is no other turn for it, and a quick query waits for its turn.
+    /// A query is slow from now on. False: there is no other turn for it, and a query waits that may take its turn.
     pub fn slow_down(&self, turn: &mut Turn) -> bool {
         let kinds: &[Kind] = match turn.kind {
             Kind::Slow => return true,
@@ -187,7 +200,13 @@ impl Turns {
                 *turn = other;
                 true
             }
-            None => self.quick_waiting.load(Ordering::Relaxed) == 0,
+            None => {
+                let untried = match turn.kind {
+                    Kind::Kept => 0,
+                    Kind::Open | Kind::Slow => self.untried_waiting.load(Ordering::Relaxed),
+                };
+                self.known_waiting.load(Ordering::Relaxed) + untried == 0
+            }
         }
     }
 }
@@ -239,17 +258,42 @@ mod tests {
         let turns = Turns::new(5, WAIT);
         let early = [turns.take_early(Pace::Quick), turns.take_early(Pace::Untried), turns.take_early(Pace::Quick)];
         assert_eq!(early.each_ref().map(Option::is_some), [true, true, false]);
-        let place = turns.place().unwrap();
+        let place = turns.place(Pace::Quick).unwrap();
         assert!(turns.take_from(place, Pace::Quick).await.is_ok());
     }
 
     #[tokio::test]
     async fn places_of_queries_without_a_turn_are_bounded() {
         let turns = Turns::new(2, WAIT);
-        let places: Vec<Place> = (0..WAITING_MAX).map(|_| turns.place().unwrap()).collect();
-        assert!(matches!(turns.place(), Err(SqlError::QueueFull { .. })));
-        drop(places);
-        assert!(turns.place().is_ok());
+        let places: Vec<Place> = (0..WAITING_MAX).map(|_| turns.place(Pace::Untried).unwrap()).collect();
+        assert!(matches!(turns.place(Pace::Untried), Err(SqlError::QueueFull { .. })));
+        assert!(matches!(turns.place(Pace::Slow), Err(SqlError::QueueFull { .. })));
+        let known: Vec<Place> = (0..WAITING_MAX).map(|_| turns.place(Pace::Quick).unwrap()).collect();
+        assert!(matches!(turns.place(Pace::Quick), Err(SqlError::QueueFull { .. })));
+        assert!(turns.take(Pace::Quick).await.is_ok(), "a free turn needs no place");
+        drop((places, known));
+        assert!(turns.place(Pace::Slow).is_ok() && turns.place(Pace::Quick).is_ok());
+    }
+
+    #[tokio::test]
+    async fn kept_turn_is_given_back_to_known_tenants_only() {
+        let turns = Turns::new(4, Duration::from_secs(5));
+        let all = [Pace::Quick, Pace::Slow, Pace::Slow];
+        let mut taken = Vec::new();
+        for pace in all {
+            taken.push(turns.take(pace).await.unwrap());
+        }
+        let mut kept = turns.take(Pace::Quick).await.unwrap();
+        assert_eq!((kept.kind, turns.free()), (Kind::Kept, 0));
+        let untried = turns.take(Pace::Untried);
+        tokio::pin!(untried);
+        assert!(tokio::time::timeout(WAIT, untried.as_mut()).await.is_err());
+        assert!(turns.slow_down(&mut kept), "an untried query cannot take the kept turn");
+        assert!(!turns.slow_down(&mut taken[0]), "it can take an open turn");
+        let known = turns.take(Pace::Quick);
+        tokio::pin!(known);
+        assert!(tokio::time::timeout(WAIT, known.as_mut()).await.is_err());
+        assert!(!turns.slow_down(&mut kept));
     }
 
     #[tokio::test]
