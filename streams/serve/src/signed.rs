@@ -42,9 +42,9 @@ pub struct PublicKeys(Vec<[u8; 32]>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signed {
     Valid(Holder),
-    /// It was valid, and has expired.
+    /// It names an end that has passed. Who made it was not looked at.
     Expired,
-    /// No known key made it.
+    /// It is no token, or no known key made it.
     Wrong,
 }
 
@@ -118,20 +118,17 @@ impl PublicKeys {
         }
     }
 
-    /// Judges a token.
+    /// Judges a token. Signatures are verified last: they cost most, and anyone may send a text.
     pub fn judge(&self, token: &str, now_s: u64) -> Signed {
         let Some((text, signature)) = token.rsplit_once('.') else { return Signed::Wrong };
+        let Some((holder, end)) = parsed(text) else { return Signed::Wrong };
+        if end.is_some_and(|end| end <= now_s) {
+            return Signed::Expired;
+        }
         let Some(signature) = unhex(signature) else { return Signed::Wrong };
         let signed = [CONTEXT, text.as_bytes()].concat();
         let is_made_by = |key: &[u8; 32]| UnparsedPublicKey::new(&ED25519, key).verify(&signed, &signature).is_ok();
-        if !self.0.iter().any(is_made_by) {
-            return Signed::Wrong;
-        }
-        match parsed(text) {
-            Some((_, Some(end))) if end <= now_s => Signed::Expired,
-            Some((holder, _)) => Signed::Valid(holder),
-            None => Signed::Wrong,
-        }
+        if self.0.iter().any(is_made_by) { Signed::Valid(holder) } else { Signed::Wrong }
     }
 }
 
@@ -235,6 +232,15 @@ mod tests {
         assert_eq!(public(PUBLIC).unwrap().judge(&token, 0), Signed::Wrong);
         let of_other = PublicKeys(vec![other.0.public_key().as_ref().try_into().unwrap()]);
         assert_eq!(of_other.judge(&token, 0), Signed::Valid(Holder::Producer));
+    }
+
+    #[test]
+    fn token_that_has_ended_costs_no_verification() {
+        let keys = public(PUBLIC).unwrap();
+        for signature in ["", "00", "zz"] {
+            let token = format!("signed.producer..1000.{signature}");
+            assert_eq!([999, 1_000].map(|now_s| keys.judge(&token, now_s)), [Signed::Wrong, Signed::Expired], "{token}");
+        }
     }
 
     #[test]

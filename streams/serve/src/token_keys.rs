@@ -18,6 +18,17 @@ pub enum Refused {
     Forbidden,
 }
 
+/// Who asks a query, as far as the token tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Of a token that names its tenant.
+    Tenant(String),
+    /// It reads all tenants.
+    Producer,
+    /// It may be of any tenant or producer of the secret. Only a comparison with the tenant that the query names tells.
+    Unnamed,
+}
+
 /// Whose token it is, as far as it tells.
 enum Known {
     Holder(Holder),
@@ -43,17 +54,19 @@ impl TokenKeys {
         if is_one { Ok(()) } else { Err(Refused::Forbidden) }
     }
 
-    /// The tenant that a token names; `None`: it names none, and may be of any tenant or producer.
+    /// Who asks a query with a token.
     ///
     /// # Errors
     /// [`Refused`]: no query may be asked with it.
-    pub fn tenant(&self, token: &str, now_s: u64) -> Result<Option<String>, Refused> {
+    pub fn caller(&self, token: &str, now_s: u64) -> Result<Caller, Refused> {
         match self.known(token, now_s)? {
-            Known::Holder(Holder::Tenant(tenant)) => Ok(Some(tenant)),
-            Known::Holder(Holder::Producer) => Ok(None),
+            Known::Holder(Holder::Tenant(tenant)) => Ok(Caller::Tenant(tenant)),
+            Known::Holder(Holder::Producer) => Ok(Caller::Producer),
             Known::Holder(Holder::Operator | Holder::Follower) => Err(Refused::Forbidden),
-            Known::Unnamed if self.secret.as_ref().is_some_and(|secret| secret.has_form_of_a_token(token)) => Ok(None),
-            Known::Unnamed => Err(Refused::Forbidden),
+            Known::Unnamed => {
+                let may_be_one = self.secret.as_ref().is_some_and(|secret| secret.has_form_of_a_token(token));
+                if may_be_one { Ok(Caller::Unnamed) } else { Err(Refused::Forbidden) }
+            }
         }
     }
 
@@ -95,9 +108,9 @@ mod tests {
         assert_eq!(keys.check(&secret.ending_token("a", 9), &tenant, 9), Err(Refused::Expired));
         assert_eq!(keys.check(&other.token(Role::Tenant("a")), &tenant, 0), Err(Refused::Forbidden));
         assert_eq!(keys.check("signed.producer..never.00", &[Role::Producer], 0), Err(Refused::Forbidden));
-        assert_eq!(keys.tenant(&secret.ending_token("a", 9), 0), Ok(Some("a".to_owned())));
-        assert_eq!(keys.tenant(&secret.token(Role::Producer), 0), Ok(None));
-        assert_eq!(keys.tenant(&secret.token(Role::Follower), 0), Err(Refused::Forbidden));
+        assert_eq!(keys.caller(&secret.ending_token("a", 9), 0), Ok(Caller::Tenant("a".to_owned())));
+        assert_eq!(keys.caller(&secret.token(Role::Producer), 0), Ok(Caller::Unnamed));
+        assert_eq!(keys.caller(&secret.token(Role::Follower), 0), Err(Refused::Forbidden));
         assert!(TokenKeys::new(None, None).is_none());
     }
 }

@@ -4,7 +4,7 @@ use super::answer::Failure;
 use super::assets::Page;
 use crate::node::{Node, now_ms};
 use crate::secret::Role;
-use crate::token_keys::{Refused, TokenKeys};
+use crate::token_keys::{Caller, Refused, TokenKeys};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
@@ -314,29 +314,39 @@ pub fn check_token(keys: Option<&TokenKeys>, headers: &HeaderMap) -> Result<(), 
     }
 }
 
-/// Refuses a request before its body is read if its token is valid for no query at all. The token of a tenant without an expiry that was
-/// made from a secret does not name the tenant, so only its form can be checked before the body names the tenant.
-pub fn check_possible_token(keys: Option<&TokenKeys>, headers: &HeaderMap) -> Result<(), Failure> {
-    let Some(keys) = keys else { return Ok(()) };
-    keys.tenant(bearer(headers)?, now_ms() / 1_000).map(|_| ()).map_err(refusal)
+/// Who asks a query; `None`: no token is needed. Refuses a request before its body is read if its token is valid for no query at all. The
+/// token of a tenant without an expiry that was made from a secret does not name the tenant, so only its form can be checked before the
+/// body names the tenant.
+pub fn caller(keys: Option<&TokenKeys>, headers: &HeaderMap) -> Result<Option<Caller>, Failure> {
+    let Some(keys) = keys else { return Ok(None) };
+    keys.caller(bearer(headers)?, now_ms() / 1_000).map(Some).map_err(refusal)
 }
 
 /// Lets a tenant through, and producers. Returns the tenant: the one that is named, or that of a token that names it.
 ///
 /// A refusal is the same whether or not another tenant exists.
 pub fn authorize_tenant(keys: Option<&TokenKeys>, headers: &HeaderMap, named: Option<&str>) -> Result<String, Failure> {
+    tenant_of(caller(keys, headers)?, keys, headers, named)
+}
+
+/// The same for a caller that is known from the same headers. A signature is not verified again.
+pub fn tenant_of(
+    caller: Option<Caller>,
+    keys: Option<&TokenKeys>,
+    headers: &HeaderMap,
+    named: Option<&str>,
+) -> Result<String, Failure> {
     let missing = || Failure::bad("tenant", "tenant is missing: name it, or send a token that names it");
-    let Some(keys) = keys else { return named.map(str::to_owned).ok_or_else(missing) };
-    let token = bearer(headers)?;
-    let now_s = now_ms() / 1_000;
-    match keys.tenant(token, now_s).map_err(refusal)? {
-        Some(tenant) if named.is_none_or(|named| named == tenant) => return Ok(tenant),
-        Some(_) => return Err(forbidden()),
-        None => {}
+    match caller {
+        Some(Caller::Tenant(tenant)) if named.is_none_or(|named| named == tenant) => Ok(tenant),
+        Some(Caller::Tenant(_)) => Err(forbidden()),
+        Some(Caller::Producer) | None => named.map(str::to_owned).ok_or_else(missing),
+        Some(Caller::Unnamed) => {
+            let named = named.ok_or_else(missing)?;
+            authorize(keys, headers, &[Role::Tenant(named), Role::Producer])?;
+            Ok(named.to_owned())
+        }
     }
-    let named = named.ok_or_else(missing)?;
-    let checked = keys.check(token, &[Role::Tenant(named), Role::Producer], now_s);
-    checked.map(|()| named.to_owned()).map_err(refusal)
 }
 
 /// Refuses a request that a page of another site makes. A browser adds these headers, also to a request without a token.

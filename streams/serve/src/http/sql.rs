@@ -73,7 +73,7 @@ pub async fn ask(server: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let queries = &server.queries;
     let keys = queries.keys.as_ref();
     request::refuse_packed(request.headers())?;
-    request::check_possible_token(keys, request.headers())?;
+    let caller = request::caller(keys, request.headers())?;
     let format = format(request.headers())?;
     let headers = request.headers().clone();
     let busy = |_| Failure::later("overloaded", "too many bodies are read at a time");
@@ -83,7 +83,7 @@ pub async fn ask(server: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let body: SqlBody = serde_json::from_slice(&body).map_err(|error| {
         Failure::bad("malformed_body", format!("the body is no JSON object of query, params, from, to, …: {error}"))
     })?;
-    let tenant = request::authorize_tenant(keys, &headers, body.tenant.as_deref())?;
+    let tenant = request::tenant_of(caller, keys, &headers, body.tenant.as_deref())?;
     question::check_tenant(&tenant)?;
     let mut line = queries.sql_log.begin(&tenant, &body.query);
     let answered = match body.checked(queries, tenant, format) {
