@@ -19,7 +19,7 @@ use tidemark_streams_sql::process::forbid_inspection;
 use tidemark_streams_store::catalogue::{Catalogue, CatalogueError};
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing, ReadOnly, open_to_read};
 use tidemark_streams_store::uploads::Uploads;
-use tidemark_tls::{RENEWAL_INTERVAL, ServerTls, TlsError, Trust};
+use tidemark_tls::{Changes, RENEWAL_INTERVAL, ServerTls, TlsError, Trust};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -175,14 +175,33 @@ fn trust(servers: &[String], ca: Option<&Path>, may_be_plain: bool) -> Result<Op
     }
 }
 
-/// Reads a renewed certificate and key from time to time.
+/// Reads a renewed certificate and key from time to time. What cannot be used is told once, and what is used stays as it is.
 async fn keep_renewing(tls: ServerTls, refused: impl Fn() + Send) {
+    let mut told = Told::default();
     loop {
         tokio::time::sleep(RENEWAL_INTERVAL).await;
-        // What is used stays as it is.
-        if tls.renew().is_err() {
-            refused();
+        // Looked at before they are read: what changes meanwhile is told again.
+        let changed = tls.changed();
+        let Err(error) = tls.renew() else { continue };
+        refused();
+        let why = error.to_string();
+        if told.is_new(changed, &why) {
+            let _ = writeln!(io::stderr(), "the certificate is not renewed, the old one stays: {why}");
         }
+    }
+}
+
+/// The refusal of files that was told last.
+#[derive(Default)]
+struct Told(Option<(Changes, String)>);
+
+impl Told {
+    /// Whether the files have changed since, or are refused for another reason.
+    fn is_new(&mut self, changed: Changes, why: &str) -> bool {
+        let found = Some((changed, why.to_owned()));
+        let is_new = self.0 != found;
+        self.0 = found;
+        is_new
     }
 }
 
@@ -212,4 +231,22 @@ async fn serve(listen: Listen, service: impl Service, signals: Signals) {
         }
     };
     http::serve(listen, service, stop, Duration::from_secs(STOP_S)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    #[test]
+    fn refused_certificate_is_told_once_for_each_change() {
+        let mut told = Told::default();
+        let changed = [Some(SystemTime::UNIX_EPOCH), None];
+        assert!(told.is_new(changed, "no key"));
+        assert!(!told.is_new(changed, "no key"));
+        assert!(told.is_new(changed, "no certificate"));
+        let later = [changed[0].map(|at| at + RENEWAL_INTERVAL), None];
+        assert!(told.is_new(later, "no certificate"));
+        assert!(!told.is_new(later, "no certificate"));
+    }
 }

@@ -101,11 +101,13 @@ struct Files {
     identity: RwLock<Identity>,
 }
 
+/// When the files of a certificate and its key were changed last. `None`: one cannot be looked at.
+pub type Changes = [Option<SystemTime>; 2];
+
 #[derive(Clone, Debug)]
 struct Identity {
     key: Arc<CertifiedKey>,
-    /// When the two files were changed last.
-    changed: [Option<SystemTime>; 2],
+    changed: Changes,
 }
 
 impl ServerTls {
@@ -140,6 +142,11 @@ impl ServerTls {
         Ok(true)
     }
 
+    /// When the files were changed last, whether or not they are used.
+    pub fn changed(&self) -> Changes {
+        changed(&self.files.certificate, &self.files.key)
+    }
+
     /// Renews for ever.
     pub async fn keep_renewing(self) {
         loop {
@@ -159,7 +166,7 @@ impl ResolvesServerCert for Files {
     }
 }
 
-fn changed(certificate: &Path, key: &Path) -> [Option<SystemTime>; 2] {
+fn changed(certificate: &Path, key: &Path) -> Changes {
     [certificate, key].map(|path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok())
 }
 
