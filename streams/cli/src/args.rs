@@ -842,8 +842,8 @@ impl OfType {
 pub struct QueryServerArgs {
     #[command(flatten)]
     pub directory: DirectoryArgs,
-    /// The server that has the directory open: HOST:PORT, or https://HOST:PORT with TLS; give the option again for each other server that
-    /// may have it open later
+    /// The server that has the directory open: https://HOST:PORT with TLS, or HOST:PORT of this machine, or http://HOST:PORT together with
+    /// --plain-http; give the option again for each other server that may have it open later
     #[arg(long = "server", value_name = "SERVER", required = true)]
     pub servers: Vec<String>,
     /// PEM file of the authority that issued the servers' certificates [default: the operating system's authorities]
@@ -879,7 +879,7 @@ pub struct ConnectionArgs {
     /// PEM file of the certificate's key
     #[arg(long, value_name = "FILE", requires = "tls_certificate_file")]
     pub tls_key_file: Option<PathBuf>,
-    /// Talk to other machines without TLS, because the network between them encrypts
+    /// Talk to other machines without TLS, because the network between them encrypts; --server must say http:// too
     #[arg(long)]
     pub plain_http: bool,
 }

@@ -48,23 +48,37 @@ pub struct Get<'a> {
 /// The address of a server: HOST:PORT or http://HOST:PORT, or https://HOST:PORT with TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address<'a> {
-    pub is_encrypted: bool,
+    pub scheme: Scheme,
     /// HOST:PORT.
     pub authority: &'a str,
     /// Without brackets.
     pub host: &'a str,
 }
 
+/// What stands before an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Nothing: without TLS.
+    Unnamed,
+    /// `http://`
+    Plain,
+    /// `https://`
+    Tls,
+}
+
 impl<'a> Address<'a> {
     /// `None`: the text is no address.
     pub fn parse(text: &'a str) -> Option<Address<'a>> {
-        let encrypted = text.strip_prefix(TLS);
-        let authority = encrypted.or_else(|| text.strip_prefix(PLAIN)).unwrap_or(text);
+        let (scheme, authority) = match (text.strip_prefix(TLS), text.strip_prefix(PLAIN)) {
+            (Some(rest), _) => (Scheme::Tls, rest),
+            (None, Some(rest)) => (Scheme::Plain, rest),
+            (None, None) => (Scheme::Unnamed, text),
+        };
         let (host, port) = authority.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let is_host = |sign: char| sign.is_ascii_alphanumeric() || ".-_:%".contains(sign);
         let is_valid = port.parse::<u16>().is_ok_and(|port| port > 0) && !host.is_empty() && host.chars().all(is_host);
-        is_valid.then_some(Address { is_encrypted: encrypted.is_some(), authority, host })
+        is_valid.then_some(Address { scheme, authority, host })
     }
 
     /// Whether it is of this machine, whatever names mean elsewhere.
@@ -155,12 +169,12 @@ impl FeedClient {
     async fn connect(&self, address: &str) -> Result<Connection, ClientError> {
         let failed = |error| ClientError::Connect { address: address.to_owned(), error };
         let no_address = || failed(io::Error::other("no address: HOST:PORT or https://HOST:PORT is expected"));
-        let Address { is_encrypted, authority, host } = Address::parse(address).ok_or_else(no_address)?;
+        let Address { scheme, authority, host } = Address::parse(address).ok_or_else(no_address)?;
         let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority)).await;
         let late = |_| ClientError::Timeout { address: address.to_owned(), timeout: CONNECT_TIMEOUT };
         let stream = stream.map_err(late)?.map_err(failed)?;
         let _ = stream.set_nodelay(true);
-        if !is_encrypted {
+        if scheme != Scheme::Tls {
             return spoken_to(address, stream).await;
         }
         let refused = |error| ClientError::Tls { address: address.to_owned(), error };
@@ -211,10 +225,10 @@ mod tests {
 
     #[test]
     fn addresses_of_servers_have_a_host_and_a_port() {
-        let parsed = |text| Address::parse(text).map(|found| (found.is_encrypted, found.authority, found.host));
-        assert_eq!(parsed("10.0.0.1:7180"), Some((false, "10.0.0.1:7180", "10.0.0.1")));
-        assert_eq!(parsed("http://a.b:1"), Some((false, "a.b:1", "a.b")));
-        assert_eq!(parsed("https://[::1]:7180"), Some((true, "[::1]:7180", "::1")));
+        let parsed = |text| Address::parse(text).map(|found| (found.scheme, found.authority, found.host));
+        assert_eq!(parsed("10.0.0.1:7180"), Some((Scheme::Unnamed, "10.0.0.1:7180", "10.0.0.1")));
+        assert_eq!(parsed("http://a.b:1"), Some((Scheme::Plain, "a.b:1", "a.b")));
+        assert_eq!(parsed("https://[::1]:7180"), Some((Scheme::Tls, "[::1]:7180", "::1")));
         for wrong in ["", "a", "a:", ":1", "a:0", "a:65536", "ftp://a:1", "https://a:1/x", "a b:1", "https://u@a:1"] {
             assert_eq!(parsed(wrong), None, "{wrong}");
         }

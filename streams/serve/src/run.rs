@@ -1,7 +1,7 @@
 //! A server from its start to its end.
 
 use crate::engine::{Engine, MESSAGES_MAX, Message, Opened, Problem, open_archive, open_log};
-use crate::feed_client::Address;
+use crate::feed_client::{Address, Scheme};
 use crate::following::{Following, FollowingSettings};
 use crate::http::{self, Listen, QueryOnly, Server, Service};
 use crate::node::{Kept, Node};
@@ -47,8 +47,8 @@ pub enum ServeError {
     #[error("--server {server}: HOST:PORT, http://HOST:PORT or https://HOST:PORT is expected")]
     Server { server: String },
     #[error(
-        "--server {server}: it is on another machine, and tokens and rows would not be encrypted: name https://HOST:PORT; --plain-http \
-         allows it"
+        "--server {server}: it is on another machine, and tokens and rows would not be encrypted: name https://HOST:PORT, or \
+         http://HOST:PORT together with --plain-http"
     )]
     PlainServer { server: String },
     #[error("--ca goes with a --server that begins with https://")]
@@ -157,16 +157,21 @@ fn identity(listen: SocketAddr, files: Option<&TlsFiles>, may_be_plain: bool) ->
 }
 
 /// The authorities that servers are checked with; `None`: none has TLS. Refuses a server on another machine without it, unless that is
-/// allowed.
+/// allowed and its address says so: a forgotten `https://` must not send the token as plain text.
 fn trust(servers: &[String], ca: Option<&Path>, may_be_plain: bool) -> Result<Option<Trust>, ServeError> {
     let mut is_needed = false;
     for server in servers {
         let invalid = || ServeError::Server { server: server.clone() };
         let address = Address::parse(server).ok_or_else(invalid)?;
-        if !address.is_encrypted && !address.is_loopback() && !may_be_plain {
+        let may_be_followed = match address.scheme {
+            Scheme::Tls => true,
+            Scheme::Plain => may_be_plain || address.is_loopback(),
+            Scheme::Unnamed => address.is_loopback(),
+        };
+        if !may_be_followed {
             return Err(ServeError::PlainServer { server: server.clone() });
         }
-        is_needed |= address.is_encrypted;
+        is_needed |= address.scheme == Scheme::Tls;
     }
     match (is_needed, ca) {
         (true, ca) => Ok(Some(Trust::new(ca)?)),
@@ -237,6 +242,16 @@ async fn serve(listen: Listen, service: impl Service, signals: Signals) {
 mod tests {
     use super::*;
     use std::time::SystemTime;
+
+    #[test]
+    fn plain_server_elsewhere_needs_its_scheme_and_the_option() {
+        let is_followed = |server: &str, may_be_plain| trust(&[server.to_owned()], None, may_be_plain).is_ok();
+        assert_eq!(["10.1.2.3:1", "http://10.1.2.3:1"].map(|server| is_followed(server, false)), [false; 2]);
+        assert_eq!(["10.1.2.3:1", "http://10.1.2.3:1"].map(|server| is_followed(server, true)), [false, true]);
+        assert!(["127.0.0.1:1", "http://localhost:1"].iter().all(|server| is_followed(server, false)));
+        let said = trust(&["10.1.2.3:1".to_owned()], None, true).unwrap_err().to_string();
+        assert!(said.contains("name https://HOST:PORT, or http://HOST:PORT together with --plain-http"), "{said}");
+    }
 
     #[test]
     fn refused_certificate_is_told_once_for_each_change() {

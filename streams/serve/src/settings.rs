@@ -159,7 +159,7 @@ pub struct QuerySettings {
     /// The directory. Its blobs are only read.
     pub dir: PathBuf,
     pub listen: SocketAddr,
-    /// The address of each server that may have the directory open: HOST:PORT, or https://HOST:PORT with TLS.
+    /// The address of each server that may have the directory open: HOST:PORT, http://HOST:PORT, or https://HOST:PORT with TLS.
     pub servers: Vec<String>,
     /// Authorities of the servers' certificates. `None`: those of the operating system.
     pub ca: Option<PathBuf>,

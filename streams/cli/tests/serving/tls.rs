@@ -170,10 +170,8 @@ fn other_machines_are_talked_to_over_tls_only() {
         command.args(everywhere).args(allowed).arg("--dir").arg(place.dir());
         drop(Server::of(command).unwrap());
     }
-    let process = [&queries[1..], &["10.1.2.3:7180", "--plain-http"]].concat();
+    assert!(far("10.1.2.3:7180", &["--plain-http"]).contains("http://HOST:PORT together with --plain-http"));
     let mut command = Command::new(PROGRAM);
-    drop(Server::of({
-        command.arg("query-server").args(process).arg("--dir").arg(place.dir());
-        command
-    }));
+    command.args(queries).args(["http://10.1.2.3:7180", "--plain-http", "--dir"]).arg(place.dir());
+    drop(Server::of(command).unwrap());
 }
