@@ -858,7 +858,8 @@ pub struct QueryServerArgs {
     /// The file with the secret of the server; better are --token-key-file and --token-file, with which it can make no token
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
-    /// A file with the token for the servers (`tidemark-streams token --follower`) [default: made from --secret-file]
+    /// A file with the token for the servers (`tidemark-streams token --follower`); --token-key-file or --secret-file goes with it
+    /// [default: made from --secret-file]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]

@@ -202,6 +202,11 @@ pub enum CliError {
     #[error("{}: no token can be read: {reason}; `tidemark-streams token --follower` prints one", path.display())]
     TokenFile { path: PathBuf, reason: String },
     #[error(
+        "--token-file without --token-key-file or --secret-file: this process could not check the tokens of its callers, and would answer \
+         for all tenants without one; name --token-key-file, or the server's --secret-file"
+    )]
+    TokenFileWithoutKeys,
+    #[error(
         "--token-file is missing: with public keys only, the process cannot make its token; `tidemark-streams token --follower` prints one"
     )]
     NoTokenFile,

@@ -75,10 +75,12 @@ fn event_ids(args: &ServeArgs) -> Result<IdSettings, CliError> {
 
 pub fn run_queries(args: &QueryServerArgs, out: &mut impl Write) -> Result<(), CliError> {
     let secret = args.secret_file.as_deref().map(secret).transpose()?;
+    let has_keys = secret.is_some() || args.connections.token_key_file.is_some();
     let token = match (&args.token_file, &secret) {
+        (Some(_), _) if !has_keys => return Err(CliError::TokenFileWithoutKeys),
         (Some(path), _) => Some(token_of(path)?),
         (None, Some(secret)) => Some(secret.token(Role::Follower)),
-        (None, None) if args.connections.token_key_file.is_some() => return Err(CliError::NoTokenFile),
+        (None, None) if has_keys => return Err(CliError::NoTokenFile),
         (None, None) => None,
     };
     let settings = QuerySettings {

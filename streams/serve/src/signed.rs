@@ -239,7 +239,11 @@ mod tests {
         let keys = public(PUBLIC).unwrap();
         for signature in ["", "00", "zz"] {
             let token = format!("signed.producer..1000.{signature}");
-            assert_eq!([999, 1_000].map(|now_s| keys.judge(&token, now_s)), [Signed::Wrong, Signed::Expired], "{token}");
+            assert_eq!(
+                [999, 1_000].map(|now_s| keys.judge(&token, now_s)),
+                [Signed::Wrong, Signed::Expired],
+                "{token}"
+            );
         }
     }
 

@@ -111,6 +111,19 @@ fn query_process_needs_the_token_of_a_query_process() {
 }
 
 #[test]
+fn query_process_with_a_token_alone_is_refused() {
+    let place = Place::new();
+    let key = Key::new(place.path(), "one");
+    drop(Server::start(&place.dir(), &["--token-key-file", &key.public]));
+    let follower = token_file(&place, &key.token(&["--follower"]));
+    let mut command = Command::new(PROGRAM);
+    command.args(["query-server", "--listen", "127.0.0.1:0", "--server", "127.0.0.1:1", "--token-file", &follower]);
+    command.arg("--dir").arg(place.dir());
+    let said = Server::of(command).err().unwrap();
+    assert!(said.contains("--token-file without --token-key-file or --secret-file"), "{said}");
+}
+
+#[test]
 fn server_takes_tokens_of_its_secret_and_of_its_keys() {
     let place = Place::new();
     let first = Key::new(place.path(), "one");
