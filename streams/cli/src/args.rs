@@ -791,7 +791,7 @@ pub struct ServeArgs {
     /// Fields of events and dimensions that lists of dead letters mask, beside fields that no event has; an empty text means none
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',', default_value = "event_id")]
     pub mask_fields: Vec<String>,
-    /// A file with a secret; then requests need a token (`tidemark-streams token`)
+    /// A file with a secret, which only its owner may read; then requests need a token (`tidemark-streams token`)
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
     #[command(flatten)]
@@ -858,8 +858,8 @@ pub struct QueryServerArgs {
     /// The file with the secret of the server; better are --token-key-file and --token-file, with which it can make no token
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
-    /// A file with the token for the servers (`tidemark-streams token --follower`); --token-key-file or --secret-file goes with it
-    /// [default: made from --secret-file]
+    /// A file with the token for the servers (`tidemark-streams token --follower`), which only its owner may read; --token-key-file or
+    /// --secret-file goes with it [default: made from --secret-file]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]

@@ -17,6 +17,7 @@ use tidemark_streams_core::source::SourceId;
 use tidemark_streams_intake::listings::LookupFailed;
 use tidemark_streams_serve::secret::SecretError;
 use tidemark_streams_serve::signed::KeyError;
+use tidemark_streams_serve::token::TokenError;
 use tidemark_streams_serve::{ArchiveError, DamagedFile, LogError, Missing, RawError, ServeError};
 use tidemark_streams_source::file::SourceError;
 use tidemark_streams_source::mapping::MappingError;
@@ -199,11 +200,11 @@ pub enum CliError {
     Secret { path: PathBuf, error: SecretError },
     #[error("{}: {error}", path.display())]
     TokenKey { path: PathBuf, error: KeyError },
-    #[error("{}: no token can be read: {reason}; `tidemark-streams token --follower` prints one", path.display())]
-    TokenFile { path: PathBuf, reason: String },
+    #[error("{}: no token can be read: {error}; `tidemark-streams token --follower` prints one", path.display())]
+    TokenFile { path: PathBuf, error: TokenError },
     #[error(
-        "--token-file without --token-key-file or --secret-file: this process could not check the tokens of its callers, and would answer \
-         for all tenants without one; name --token-key-file, or the server's --secret-file"
+        "--token-file without --token-key-file or --secret-file: callers would need no token, and be answered for all tenants; name \
+         --token-key-file, or the server's --secret-file"
     )]
     TokenFileWithoutKeys,
     #[error(

@@ -3,8 +3,7 @@
 use crate::args::{ConnectionArgs, QueryServerArgs, ServeArgs, SqlArgs, TokenArgs};
 use crate::error::CliError;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_proto::series::calendar::Period;
@@ -14,11 +13,9 @@ use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_serve::secret::{Role, Secret};
 use tidemark_streams_serve::settings::{PURCHASE, PURCHASE_IDS_S, QuerySettings, Settings, SqlSettings, TlsFiles};
 use tidemark_streams_serve::signed::{PublicKeys, SigningKey};
+use tidemark_streams_serve::token::Token;
 use tidemark_streams_serve::token_keys::TokenKeys;
 use tidemark_streams_store::folder::StoreLayer;
-
-/// Bytes of a file with a token.
-const TOKEN_BYTES_MAX: u64 = 4_096;
 
 pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
     let settings = Settings {
@@ -78,8 +75,8 @@ pub fn run_queries(args: &QueryServerArgs, out: &mut impl Write) -> Result<(), C
     let has_keys = secret.is_some() || args.connections.token_key_file.is_some();
     let token = match (&args.token_file, &secret) {
         (Some(_), _) if !has_keys => return Err(CliError::TokenFileWithoutKeys),
-        (Some(path), _) => Some(token_of(path)?),
-        (None, Some(secret)) => Some(secret.token(Role::Follower)),
+        (Some(path), _) => Some(own_token(path)?),
+        (None, Some(secret)) => Some(Token::from(secret.token(Role::Follower))),
         (None, None) if has_keys => return Err(CliError::NoTokenFile),
         (None, None) => None,
     };
@@ -99,6 +96,10 @@ pub fn run_queries(args: &QueryServerArgs, out: &mut impl Write) -> Result<(), C
     Ok(tidemark_streams_serve::run_queries(settings, out).map_err(Box::new)?)
 }
 
+fn own_token(path: &Path) -> Result<Token, CliError> {
+    Token::read(path).map_err(|error| CliError::TokenFile { path: path.to_owned(), error })
+}
+
 fn keys(secret: Option<Secret>, args: &ConnectionArgs) -> Result<Option<TokenKeys>, CliError> {
     let public =
         |path: &PathBuf| PublicKeys::read(path).map_err(|error| CliError::TokenKey { path: path.clone(), error });
@@ -109,20 +110,6 @@ fn tls(args: &ConnectionArgs) -> Option<TlsFiles> {
     let ConnectionArgs { tls_certificate_file, tls_key_file, .. } = args;
     let (certificate, key) = tls_certificate_file.clone().zip(tls_key_file.clone())?;
     Some(TlsFiles { certificate, key })
-}
-
-/// The token in a file.
-fn token_of(path: &Path) -> Result<String, CliError> {
-    let failed = |reason: String| CliError::TokenFile { path: path.to_owned(), reason };
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
-    file.take(TOKEN_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
-    let token = text.trim();
-    let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-    match is_token && text.len() as u64 <= TOKEN_BYTES_MAX {
-        true => Ok(token.to_owned()),
-        false => Err(failed(format!("one token of at most {TOKEN_BYTES_MAX} bytes is expected"))),
-    }
 }
 
 /// The name of the program that executes queries in SQL.

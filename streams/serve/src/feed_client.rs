@@ -1,5 +1,6 @@
 //! Requests of a query process to a server, plain or with TLS. Connections are kept and used again.
 
+use crate::token::Token;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -25,7 +26,7 @@ const TLS: &str = "https://";
 const PLAIN: &str = "http://";
 
 pub struct FeedClient {
-    token: Option<String>,
+    token: Option<Token>,
     /// Authorities of servers with TLS; `None`: no server has it.
     trust: Option<Trust>,
     idle: Mutex<Vec<Connection>>,
@@ -113,7 +114,7 @@ pub enum ClientError {
 }
 
 impl FeedClient {
-    pub fn new(token: Option<String>, trust: Option<Trust>) -> FeedClient {
+    pub fn new(token: Option<Token>, trust: Option<Trust>) -> FeedClient {
         FeedClient { token, trust, idle: Mutex::default() }
     }
 
@@ -160,7 +161,7 @@ impl FeedClient {
         let authority = Address::parse(get.address).map_or(get.address, |address| address.authority);
         let mut request = Request::get(get.path).header(HOST, authority);
         if let Some(token) = &self.token {
-            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+            request = request.header(AUTHORIZATION, format!("Bearer {}", token.text()));
         }
         let invalid = |error| ClientError::Request { address: get.address.to_owned(), error };
         request.body(Empty::new()).map_err(invalid)

@@ -11,6 +11,7 @@ use crate::feed_client::{ClientError, FeedClient, Get, Reply, escaped};
 use crate::messages::{AsOf, PARTITION, Pinned, incomplete};
 use crate::names::{Names, PresentNames};
 use crate::query_stores::QueryStores;
+use crate::token::Token;
 use hyper::StatusCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ pub struct FollowingSettings {
     pub servers: Vec<String>,
     /// Queries are refused once the feed is older.
     pub age_max: Duration,
-    pub token: Option<String>,
+    pub token: Option<Token>,
     /// Authorities of servers with TLS.
     pub trust: Option<Trust>,
     /// The id of the directory of the blobs.

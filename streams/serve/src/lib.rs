@@ -15,7 +15,8 @@
 //! * `http`: requests and answers. It decides nothing about counts.
 //! * `pin_source`: the state that queries pin, of the owner here or of `following`, a manifest that is followed by `feed_client`.
 //! * `queries` and `query_stores`: shared by queries; `feed`: what followers of this process may ask for; `names`: of event types.
-//! * `secret` and `signed`: tokens of two kinds; `token_keys`: what a process checks them with.
+//! * `secret` and `signed`: tokens of two kinds; `token_keys`: what a process checks them with; `token`: its own, for the servers.
+//! * `private_file`: files with such texts, which only their owner may read.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
 mod archive;
@@ -39,6 +40,7 @@ mod metrics;
 mod names;
 mod node;
 mod pin_source;
+pub mod private_file;
 mod queries;
 mod query;
 mod query_log;
@@ -49,6 +51,7 @@ pub mod secret;
 pub mod settings;
 pub mod signed;
 mod sql_rows;
+pub mod token;
 pub mod token_keys;
 
 pub use archive::{

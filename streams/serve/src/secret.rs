@@ -3,6 +3,7 @@
 //! A token is an HMAC of its owner under the secret, so no table of tenants is needed. A token with an expiry contains its tenant and
 //! its end: `TENANT.SECONDS.HMAC`, the tenant and the HMAC in hexadecimal.
 
+use crate::private_file::{self, PrivateFileError};
 use ring::hmac;
 use std::fmt;
 use std::io::{self, Read};
@@ -23,6 +24,8 @@ pub struct Secret(hmac::Key);
 /// Why a file is no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
+    #[error(transparent)]
+    File(#[from] PrivateFileError),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("the secret has {bytes} bytes: {BYTES_MIN} to {BYTES_MAX}; `openssl rand -hex 32` makes one")]
@@ -66,7 +69,7 @@ impl Secret {
     /// [`SecretError`].
     pub fn read(path: &Path) -> Result<Secret, SecretError> {
         let mut bytes = Vec::new();
-        std::fs::File::open(path)?.take(BYTES_MAX as u64 + 2).read_to_end(&mut bytes)?;
+        private_file::open(path)?.take(BYTES_MAX as u64 + 2).read_to_end(&mut bytes)?;
         Secret::new(&bytes)
     }
 

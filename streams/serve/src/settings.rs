@@ -1,5 +1,6 @@
 //! Settings of a server, with their defaults and limits.
 
+use crate::token::Token;
 use crate::token_keys::TokenKeys;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -168,7 +169,7 @@ pub struct QuerySettings {
     /// Requests need a token that these keys know.
     pub keys: Option<TokenKeys>,
     /// The token for the servers.
-    pub token: Option<String>,
+    pub token: Option<Token>,
     pub tls: Option<TlsFiles>,
     /// Whether other machines may be talked to without TLS.
     pub may_be_plain: bool,

@@ -3,14 +3,18 @@
 //! A token is `signed.ROLE.TENANT.END.SIGNATURE`: the role by its name, the tenant in hexadecimal (empty but for the role `tenant`), the end
 //! in seconds since 1970 or `never`, and the signature of all that stands before it, in hexadecimal.
 
+use crate::private_file::{self, PrivateFileError};
 use crate::secret::{Role, hex, unhex};
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Public keys of a file, at most: that of today, and those of tokens that are still valid.
 pub const PUBLIC_KEYS_MAX: usize = 16;
+/// Bytes of the file of a private key, at most: the key has some 120, and text may stand beside it.
+const KEY_BYTES_MAX: u64 = 64 << 10;
 /// Signatures of other texts than tokens begin otherwise.
 const CONTEXT: &[u8] = b"tidemark-streams token\0";
 const PREFIX: &str = "signed.";
@@ -21,14 +25,20 @@ const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0
 /// Why a file has no keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
+    #[error(transparent)]
+    File(#[from] PrivateFileError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it has more than {KEY_BYTES_MAX} bytes: one private key in PEM is expected")]
+    Long,
     #[error(
         "no {what} in PEM can be read: {reason}; `openssl genpkey -algorithm ed25519` makes a key, and `openssl pkey -pubout` its public key"
     )]
     Pem { what: &'static str, reason: String },
     #[error("key {number} of the file is no Ed25519 key: `openssl genpkey -algorithm ed25519` makes one")]
     Kind { number: usize },
-    #[error("the file has more than {PUBLIC_KEYS_MAX} public keys: remove those whose tokens have expired")]
-    Many,
+    #[error("the file has {found} public keys: at most {PUBLIC_KEYS_MAX}; remove those whose tokens have expired")]
+    Many { found: usize },
 }
 
 /// Makes tokens.
@@ -72,7 +82,12 @@ impl SigningKey {
     /// # Errors
     /// [`KeyError`].
     pub fn read(path: &Path) -> Result<SigningKey, KeyError> {
-        let read = PrivatePkcs8KeyDer::from_pem_file(path);
+        let mut bytes = Vec::new();
+        private_file::open(path)?.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > KEY_BYTES_MAX {
+            return Err(KeyError::Long);
+        }
+        let read = PrivatePkcs8KeyDer::from_pem_slice(&bytes);
         let key = read.map_err(|error| KeyError::Pem { what: "private key", reason: error.to_string() })?;
         SigningKey::of(key.secret_pkcs8_der())
     }
@@ -114,7 +129,7 @@ impl PublicKeys {
         match keys.len() {
             0 => Err(failed("there is none in it".to_owned())),
             1..=PUBLIC_KEYS_MAX => Ok(PublicKeys(keys)),
-            _ => Err(KeyError::Many),
+            found => Err(KeyError::Many { found }),
         }
     }
 
@@ -250,7 +265,10 @@ mod tests {
     #[test]
     fn files_of_public_keys_hold_some_ed25519_keys() {
         assert_eq!(public(&PUBLIC.repeat(PUBLIC_KEYS_MAX)).unwrap().0.len(), PUBLIC_KEYS_MAX);
-        assert!(matches!(public(&PUBLIC.repeat(PUBLIC_KEYS_MAX + 1)), Err(KeyError::Many)));
+        assert!(matches!(public(&PUBLIC.repeat(PUBLIC_KEYS_MAX + 1)), Err(KeyError::Many { found: 17 })));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![b'\n'; KEY_BYTES_MAX as usize + 1]).unwrap();
+        assert!(matches!(SigningKey::read(file.path()), Err(KeyError::Long)));
         assert!(matches!(public(""), Err(KeyError::Pem { .. })));
         assert!(matches!(public(KEY), Err(KeyError::Pem { .. })));
         let of_another_kind = PUBLIC.replace("MCowBQYDK2Vw", "MCowBQYDK2Vu");

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -196,6 +197,12 @@ pub fn until(what: &str, condition: impl Fn() -> bool) {
 
 pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
+/// Writes a file that only its owner may read.
+pub fn write_private(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
 /// A folder for directories.
 pub struct Place(tempfile::TempDir);
 
@@ -215,7 +222,7 @@ impl Place {
     /// The file of the secret of a server.
     pub fn secret(&self) -> String {
         let path = self.path().join("secret");
-        std::fs::write(&path, format!("{SECRET}\n")).unwrap();
+        write_private(&path, &format!("{SECRET}\n"));
         path.to_str().unwrap().to_owned()
     }
 

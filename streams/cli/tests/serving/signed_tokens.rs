@@ -1,9 +1,10 @@
 //! Tokens that are signed: processes with the public key check them, and make none.
 
 use crate::query_server::{is_ready, query_server};
-use crate::serving::{PROGRAM, Place, Server, event, until};
+use crate::serving::{PROGRAM, Place, Server, event, until, write_private};
 use rcgen::{KeyPair, PKCS_ED25519};
 use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -20,7 +21,7 @@ impl Key {
         let pair = KeyPair::generate_for(&PKCS_ED25519).unwrap();
         let write = |end: &str, text: String| {
             let path = folder.join(format!("{name}{end}"));
-            std::fs::write(&path, text).unwrap();
+            write_private(&path, &text);
             path.to_str().unwrap().to_owned()
         };
         Key { private: write("-key.pem", pair.serialize_pem()), public: write("-public.pem", pair.public_key_pem()) }
@@ -48,7 +49,7 @@ fn body(tenant: &str) -> Vec<u8> {
 /// The file of the token of a query process.
 fn token_file(place: &Place, token: &str) -> String {
     let path = place.path().join("token");
-    std::fs::write(&path, format!("{token}\n")).unwrap();
+    write_private(&path, &format!("{token}\n"));
     path.to_str().unwrap().to_owned()
 }
 
@@ -104,10 +105,15 @@ fn query_process_needs_the_token_of_a_query_process() {
         })
     };
     assert!(run(&[]).err().unwrap().contains("--token-file is missing"));
-    for wrong in ["", "two words", &"a".repeat(5_000)] {
+    let long = "a".repeat(5_000);
+    for (wrong, why) in [("", "it is empty"), ("two words", "it has 2 words"), (long.as_str(), "it has 5001 bytes")] {
         let said = run(&["--token-file", &token_file(&place, wrong)]).err().unwrap();
-        assert!(said.contains("one token of at most 4096 bytes is expected"), "{said}");
+        assert!(said.contains(why), "{said}");
     }
+    let follower = token_file(&place, &key.token(&["--follower"]));
+    std::fs::set_permissions(&follower, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let said = run(&["--token-file", &follower]).err().unwrap();
+    assert!(said.contains("others may read it (mode 644)"), "{said}");
 }
 
 #[test]
