@@ -541,7 +541,7 @@ fn files_that_no_commit_will_name_are_deleted_by_the_next_load() {
 
 #[test]
 fn help_says_what_each_command_does_and_gives_an_example() {
-    for (command, example) in [("load", "Example:"), ("query", "Examples:"), ("audit", "Examples:")] {
+    for (command, example) in [("load", "Examples:"), ("query", "Examples:"), ("blobs", "Example:")] {
         let output = Command::new(PROGRAM).args([command, "--help"]).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
         assert!(help.contains(example) && help.contains("Usage: tidemark-streams"), "{help}");

@@ -298,11 +298,15 @@ fn guard_is_sound(guard: &Guard, streams: &Streams) -> bool {
     used.is_some_and(|used| used <= guard.granted) && acked && tenure
 }
 
-/// Records name guards that exist and, each, the items that are queued of its batch; together all that are.
+/// Records are of batches that were applied. They name guards that exist and, each, the items that are queued of its batch; together all
+/// that are.
 fn records_are_sound(group: &Group) -> bool {
     let recorded: u64 = group.streams.iter().map(|(_, stream)| stream.open()).sum();
     let agree = |(number, stream): (u32, &Stream)| {
-        stream.records().all(|(seq, record)| queued_of(group, number, seq, record) == Some(record.open()))
+        // A batch behind the last one would be applied again, over its record.
+        let is_sound =
+            |seq, record: &Record| seq <= stream.last && queued_of(group, number, seq, record) == Some(record.open());
+        stream.records().all(|(seq, record)| is_sound(seq, record))
     };
     recorded == group.queued && group.streams.iter().all(agree)
 }
