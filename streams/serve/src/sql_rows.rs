@@ -69,8 +69,8 @@ pub fn check_kept(asked: &TenantRange, pinned: &Pinned) -> Result<(), SqlRowsErr
     }
 }
 
-/// Gathers the rows of pinned and fetched blobs, and unwritten rows. Rows of one listing, hour and type are combined. `charge` gets the number of rows after
-/// each blob, and may stop the reading.
+/// Gathers the rows of pinned and fetched blobs, and unwritten rows. Rows of one listing, hour and type are combined. `charge` gets the number
+/// of rows after each blob, and may stop the reading.
 ///
 /// # Errors
 /// [`SqlRowsError`].
