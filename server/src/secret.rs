@@ -1,13 +1,11 @@
 //! Secrets in files that only their owner may read.
 
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rand::TryRng;
-
-/// The user id of root.
-const ROOT: u32 = 0;
+use tidemark_tls::private_file::{self, PrivateFileError};
 
 /// Why there is no secret.
 #[derive(Debug, thiserror::Error)]
@@ -43,21 +41,12 @@ pub fn write(path: &Path, line: &str) -> Result<(), SecretError> {
 }
 
 /// Reads a file; refuses one that others may read.
-///
-/// The group may read a file that root owns: so Kubernetes and systemd hand secrets to a process that is not their owner. The owner of
-/// any other file could have kept it to itself.
 pub fn read(path: &Path) -> Result<String, SecretError> {
-    let file = std::fs::metadata(path).map_err(failed("read", path))?;
-    let mode = file.mode() & 0o777;
-    if mode & others(file.uid()) != 0 {
-        return Err(SecretError::Readable { path: path.to_owned(), mode });
-    }
-    std::fs::read_to_string(path).map_err(failed("read", path))
-}
-
-/// The permissions that a secret's mode must not have.
-fn others(owner: u32) -> u32 {
-    if owner == ROOT { 0o037 } else { 0o077 }
+    let file = private_file::open(path).map_err(|error| match error {
+        PrivateFileError::Io(source) => failed("read", path)(source),
+        PrivateFileError::Readable { mode } => SecretError::Readable { path: path.to_owned(), mode },
+    })?;
+    io::read_to_string(file).map_err(failed("read", path))
 }
 
 fn failed<'a>(verb: &'static str, path: &'a Path) -> impl Fn(std::io::Error) -> SecretError + 'a {
@@ -68,14 +57,6 @@ fn failed<'a>(verb: &'static str, path: &'a Path) -> impl Fn(std::io::Error) -> 
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn group_may_read_what_root_owns_only() {
-        assert_eq!([0o600_u32, 0o400, 0o640, 0o440].map(|mode| mode & others(ROOT)), [0; 4]);
-        assert!([0o660_u32, 0o644, 0o604, 0o650].iter().all(|mode| mode & others(ROOT) != 0));
-        assert_eq!([0o600_u32, 0o400].map(|mode| mode & others(1_000)), [0; 2]);
-        assert!([0o640_u32, 0o440, 0o604].iter().all(|mode| mode & others(1_000) != 0));
-    }
 
     #[test]
     fn secret_of_everybody_is_refused_with_its_mode() {

@@ -34,7 +34,7 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// What the frames are not, in the words of who decodes them: this crate never looks into a frame.
+    /// What the frames are not, in the words of their decoder: this crate never looks into a frame.
     pub fn malformed(error: impl ToString) -> ExchangeError {
         ExchangeError::Malformed { reason: error.to_string() }
     }

@@ -16,7 +16,6 @@
 //! * `pin_source`: the state that queries pin, of the owner here or of `following`, a manifest that is followed by `feed_client`.
 //! * `queries` and `query_stores`: shared by queries; `feed`: what followers of this process may ask for; `names`: of event types.
 //! * `secret` and `signed`: tokens of two kinds; `token_keys`: what a process checks them with; `token`: its own, for the servers.
-//! * `private_file`: files with such texts, which only their owner may read.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
 mod archive;
@@ -40,7 +39,6 @@ mod metrics;
 mod names;
 mod node;
 mod pin_source;
-pub mod private_file;
 mod queries;
 mod query;
 mod query_log;

@@ -3,12 +3,12 @@
 //! A token is an HMAC of its owner under the secret, so no table of tenants is needed. A token with an expiry contains its tenant and
 //! its end: `TENANT.SECONDS.HMAC`, the tenant and the HMAC in hexadecimal.
 
-use crate::private_file::{self, PrivateFileError};
 use ring::hmac;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
 use subtle::ConstantTimeEq;
+use tidemark_tls::private_file::{self, PrivateFileError};
 
 /// Bytes of a secret, at least and at most.
 const BYTES_MIN: usize = 16;

@@ -1,15 +1,15 @@
-//! Tokens that are signed with Ed25519. Who has the public key can check them, and cannot make them.
+//! Tokens that are signed with Ed25519. A process with the public key can check them, and cannot make them.
 //!
 //! A token is `signed.ROLE.TENANT.END.SIGNATURE`: the role by its name, the tenant in hexadecimal (empty but for the role `tenant`), the end
 //! in seconds since 1970 or `never`, and the signature of all that stands before it, in hexadecimal.
 
-use crate::private_file::{self, PrivateFileError};
 use crate::secret::{Role, hex, unhex};
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use std::io::{self, Read};
 use std::path::Path;
+use tidemark_tls::private_file::{self, PrivateFileError};
 
 /// Public keys of a file, at most: that of today, and those of tokens that are still valid.
 pub const PUBLIC_KEYS_MAX: usize = 16;
@@ -52,7 +52,7 @@ pub struct PublicKeys(Vec<[u8; 32]>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signed {
     Valid(Holder),
-    /// It names an end that has passed. Who made it was not looked at.
+    /// It names an end that has passed. Its signature was not verified.
     Expired,
     /// It is no token, or no known key made it.
     Wrong,

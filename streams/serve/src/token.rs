@@ -1,9 +1,9 @@
 //! The token of a query process, which it sends to the servers.
 
-use crate::private_file::{self, PrivateFileError};
 use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
+use tidemark_tls::private_file::{self, PrivateFileError};
 
 /// Bytes of a file with a token, at most.
 const BYTES_MAX: u64 = 4_096;
@@ -79,6 +79,10 @@ impl fmt::Debug for Token {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secret::{Secret, SecretError};
+    use crate::signed::{KeyError, SigningKey};
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn token_is_one_word_and_is_not_shown() {
@@ -103,5 +107,21 @@ mod tests {
             std::fs::write(file.path(), "a".repeat(bytes)).unwrap();
             assert_eq!(Token::read(file.path()).err().map(|error| error.to_string()).as_deref(), said);
         }
+    }
+
+    #[test]
+    fn secrets_tokens_and_keys_of_everybody_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path();
+        std::fs::write(path, "0123456789abcdef\n").unwrap();
+        for mode in [0o644, 0o660, 0o604] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(Secret::read(path), Err(SecretError::File(PrivateFileError::Readable { .. }))));
+            assert!(matches!(Token::read(path), Err(TokenError::File(PrivateFileError::Readable { .. }))));
+            assert!(matches!(SigningKey::read(path), Err(KeyError::File(PrivateFileError::Readable { .. }))));
+        }
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+        assert!(Secret::read(path).is_ok() && Token::read(path).is_ok());
+        assert!(matches!(SigningKey::read(path), Err(KeyError::Pem { .. })));
     }
 }

@@ -1,7 +1,9 @@
 //! TLS of HTTP: the servers that a client trusts, and the certificate that a server shows.
 //!
 //! The counters and event streams speak HTTP, each with a server of its own. Both read certificates and keys here. The cluster's own
-//! connections are QUIC (`transport/`), with an authority of their own.
+//! connections are QUIC (`transport/`), with an authority of their own. [`private_file`] opens secrets, tokens and keys of both.
+
+pub mod private_file;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
