@@ -3,7 +3,7 @@
 use super::process::Process;
 use super::*;
 use crate::frames::{self, Column, Format, Planned, Query, Reply};
-use crate::limits::COLUMNS_MAX;
+use crate::limits::{COLUMNS_MAX, WAITING_MAX};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -113,4 +113,48 @@ async fn child_that_takes_too_much_memory_is_ended() {
     session.plan(query()).await.unwrap();
     let error = session.finish().await.unwrap_err();
     assert_eq!((error.code(), pool.stats().ended.get(&Ended::Memory)), ("sql_memory", Some(&1)), "{error}");
+}
+
+#[tokio::test]
+async fn query_begins_in_a_free_turn_when_all_places_are_taken() {
+    let pool = pool();
+    let places: Vec<Place> = (0..WAITING_MAX).map(|_| pool.turns.place(Pace::Untried).unwrap()).collect();
+    let begin = async |tenant| pool.enter(tenant).unwrap().begin().await;
+    let first = begin("a").await.unwrap();
+    let second = begin("b").await.unwrap();
+    assert!(matches!([&first, &second], [Begun::Admitted(_), Begun::Admitted(_)]));
+    assert_eq!(begin("c").await.unwrap_err().code(), "sql_busy");
+    drop(places);
+    assert!(matches!(begin("c").await, Ok(Begun::Reads(_))));
+}
+
+#[tokio::test]
+async fn read_before_a_turn_is_charged_and_the_wait_is_not() {
+    let pool = pool();
+    let _turn = pool.turns.take(Pace::Quick).await.unwrap();
+    let reads = async |tenant, time| {
+        let Begun::Reads(mut entered) = pool.enter(tenant).unwrap().begin().await.unwrap() else { panic!() };
+        entered.charged.began = Instant::now().checked_sub(time);
+        entered
+    };
+    let budget = pool.settings().tenant.time;
+    drop(reads("a", budget).await);
+    assert_eq!(pool.enter("a").unwrap_err().code(), "sql_over_budget", "the query was refused behind its read");
+    let admitted = reads("b", budget).await.turn().await.unwrap();
+    assert!((budget..2 * budget).contains(&admitted.charged.read));
+    drop(admitted);
+    assert_eq!(pool.enter("b").unwrap_err().code(), "sql_over_budget");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_of_the_read_is_part_of_the_time_of_a_query() {
+    let timeout = Duration::from_secs(600);
+    let pool = Pool::new(PoolSettings { timeout, ..pool().settings().clone() });
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let child = tokio::process::Command::new("sleep").arg("600").kill_on_drop(true).spawn().unwrap();
+    let mut charged = pool.charged("a").unwrap();
+    charged.read = timeout;
+    let mut session = Session::new(charged, Process::of(Arc::downgrade(&pool), child, ours));
+    let planned = tokio::time::timeout(20 * TIMEOUT, session.plan(query())).await.expect("nothing of its time is left");
+    assert_eq!(planned.unwrap_err().code(), "sql_time");
 }
