@@ -1,5 +1,5 @@
 //! The operations of a node. It serves what every process serves. Each other operation of the table it knows too, and says where that is
-//! served: whoever asks the wrong process is told so, not that there is no such path.
+//! served: a client that asks the wrong process is told so, not that there is no such path.
 
 use super::Failure;
 use super::operation::{Operation, Rules};

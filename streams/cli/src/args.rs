@@ -897,7 +897,7 @@ pub struct SqlArgs {
     /// Memory in MiB of a query in SQL, with the rows that it reads; a query that needs more is refused
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(64..=16_384))]
     pub sql_memory_mib: u64,
-    /// Seconds that a query in SQL may take
+    /// Seconds that a query in SQL may take, beside its wait for a turn
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub sql_timeout_s: u64,
     /// Rows that a query in SQL may read; a query that reads more is refused

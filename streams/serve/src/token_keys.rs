@@ -18,7 +18,7 @@ pub enum Refused {
     Forbidden,
 }
 
-/// Who asks a query, as far as the token tells.
+/// The caller of a query, as far as the token tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// Of a token that names its tenant.
@@ -29,10 +29,10 @@ pub enum Caller {
     Unnamed,
 }
 
-/// Whose token it is, as far as it tells.
+/// The holder of a token, as far as it tells.
 enum Known {
     Holder(Holder),
-    /// It has no expiry, and is of whom it was made for. Only a comparison tells.
+    /// It has no expiry, and does not name its holder. Only a comparison tells.
     Unnamed,
 }
 
@@ -54,7 +54,7 @@ impl TokenKeys {
         if is_one { Ok(()) } else { Err(Refused::Forbidden) }
     }
 
-    /// Who asks a query with a token.
+    /// The caller of a query with a token.
     ///
     /// # Errors
     /// [`Refused`]: no query may be asked with it.

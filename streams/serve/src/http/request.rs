@@ -314,7 +314,7 @@ pub fn check_token(keys: Option<&TokenKeys>, headers: &HeaderMap) -> Result<(), 
     }
 }
 
-/// Who asks a query; `None`: no token is needed. Refuses a request before its body is read if its token is valid for no query at all. The
+/// The caller of a query; `None`: no token is needed. Refuses a request before its body is read if its token is valid for no query at all. The
 /// token of a tenant without an expiry that was made from a secret does not name the tenant, so only its form can be checked before the
 /// body names the tenant.
 pub fn caller(keys: Option<&TokenKeys>, headers: &HeaderMap) -> Result<Option<Caller>, Failure> {
