@@ -61,7 +61,7 @@ const MAY_KNOW: [(&str, &[&str]); 31] = [
         "tidemark-streams-source",
         &["tidemark-files", "tidemark-proto", "tidemark-streams-core", "tidemark-streams-intake"],
     ),
-    ("tidemark-streams-store", &["tidemark-consensus", "tidemark-streams-core"]),
+    ("tidemark-streams-store", &["tidemark-consensus", "tidemark-files", "tidemark-streams-core"]),
     (
         "tidemark-streams",
         &[

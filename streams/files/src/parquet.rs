@@ -1,6 +1,7 @@
 //! The layer between a file of Parquet and the library that reads it: a guard, and the columns that are understood.
 
-mod coded;
+pub mod coded;
 pub mod columns;
 pub mod guard;
+pub mod prefixed;
 mod walk;

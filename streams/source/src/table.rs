@@ -10,7 +10,8 @@ use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnDescriptor;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tidemark_files::parquet::columns::{Column, Kind, Numbers, Reader, Text, Texts, Value as Stored, metadata};
+use tidemark_files::parquet::coded::Text;
+use tidemark_files::parquet::columns::{Column, Kind, Numbers, Reader, Texts, Value as Stored, metadata};
 use tidemark_files::parquet::guard::{Bounded, caught};
 
 /// What a column of pages has to have.

@@ -5,6 +5,7 @@
 //! listing, hour and type.
 //! The footer says where the rows come from ([`Footer`]) and has a checksum over them.
 
+mod pages;
 mod part;
 mod read;
 mod write;
@@ -84,12 +85,15 @@ pub enum RowsError {
 /// # Errors
 /// [`RowsError`]: the file cannot be read.
 pub fn is_as_written(bytes: &Bytes, rows: &Rollups, footer: &Footer) -> Result<bool, RowsError> {
+    let mut tenants: Vec<&str> = rows.iter().map(|row| row.tenant).collect();
+    tenants.dedup();
+    if !tenants.is_sorted() {
+        return Ok(false);
+    }
     if encode(rows, &footer.clone().without(CHECKSUM_KEY))? == *bytes {
         return Ok(true);
     }
     // Another version of the library may have written it.
-    let mut tenants: Vec<&str> = rows.iter().map(|row| row.tenant).collect();
-    tenants.dedup();
     for tenant in tenants {
         let found = decode(bytes.clone(), Wanted::Tenant(tenant))?;
         if !found.iter().eq(rows.iter().filter(|row| row.tenant == tenant)) {

@@ -4,8 +4,7 @@
 //! module reads such a column as a column of numbers. It keeps the texts of each dictionary and page. It puts numbers in their place before
 //! the library decodes the page.
 
-use super::columns::{Text, damaged};
-use super::guard::{PAGE_BYTES_MAX, Pages};
+use super::guard::{PAGE_BYTES_MAX, damaged, level_bytes};
 use bytes::Bytes;
 use parquet::basic::{Encoding, Repetition, Type as Physical};
 use parquet::column::page::{Page, PageMetadata, PageReader};
@@ -13,7 +12,6 @@ use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::Int32Type;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::reader::ChunkReader;
 use parquet::schema::types::{ColumnDescriptor, Type};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +23,19 @@ const MISSING: i32 = -1;
 /// pages at most.
 const KEPT_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 4 * PAGE_BYTES_MAX };
 
+/// Rows for which memory is taken before they are read. A damaged file may say that it has any number.
+const ROWS_EXPECTED_MAX: usize = 1 << 17;
+
+/// A text of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text<'a> {
+    Missing,
+    Utf8(&'a str),
+    NoUtf8,
+}
+
 /// A column of texts that is read as numbers.
-pub(super) struct CodedReader {
+pub struct CodedReader {
     numbers: ColumnReaderImpl<Int32Type>,
     known: Arc<Mutex<Known>>,
     is_optional: bool,
@@ -67,8 +76,9 @@ struct Set {
 }
 
 /// Pages of texts in which numbers stand for texts.
-struct CodedPages<R: ChunkReader> {
-    inner: Pages<R>,
+struct CodedPages<P> {
+    inner: P,
+    is_optional: bool,
     known: Arc<Mutex<Known>>,
 }
 
@@ -92,10 +102,11 @@ impl CodedReader {
             && encodings.all(is_understood)
     }
 
-    pub fn open<R: ChunkReader + 'static>(
-        pages: Pages<R>,
-        chunk: &ColumnChunkMetaData,
-    ) -> Result<CodedReader, ParquetError> {
+    /// Opens a column at its first row. `pages` must return decompressed pages.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn open(pages: impl PageReader + 'static, chunk: &ColumnChunkMetaData) -> Result<CodedReader, ParquetError> {
         let texts = chunk.column_descr();
         let is_optional = texts.max_def_level() > 0;
         let repetition = if is_optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
@@ -103,16 +114,27 @@ impl CodedReader {
         let path = texts.path().clone();
         let numbers = ColumnDescriptor::new(Arc::new(numbers), texts.max_def_level(), texts.max_rep_level(), path);
         let known = Arc::new(Mutex::new(Known::default()));
-        let pages = CodedPages { inner: pages, known: Arc::clone(&known) };
+        let pages = CodedPages { inner: pages, is_optional, known: Arc::clone(&known) };
         let numbers = ColumnReaderImpl::new(Arc::new(numbers), Box::new(pages));
         Ok(CodedReader { numbers, known, is_optional })
     }
 
+    /// Skips at most `rows` rows, and returns the number of skipped rows.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn skip(&mut self, rows: usize) -> Result<usize, ParquetError> {
+        self.numbers.skip_records(rows)
+    }
+
     /// The texts of the next rows. There are fewer at the end of the column.
+    ///
+    /// # Errors
+    /// The file is damaged.
     pub fn read(&mut self, rows: usize) -> Result<CodedTexts, ParquetError> {
         locked(&self.known).forget_read_pages();
         let mut levels = Vec::new();
-        let mut present = Vec::with_capacity(rows);
+        let mut present = Vec::with_capacity(rows.min(ROWS_EXPECTED_MAX));
         self.numbers.read_records(rows, self.is_optional.then_some(&mut levels), None, &mut present)?;
         let known = locked(&self.known).clone();
         if !known.has_all(&present) {
@@ -139,9 +161,32 @@ impl CodedTexts {
 
     /// The text of a row; `None` after the last row.
     #[inline]
-    pub(super) fn get(&self, at: usize) -> Option<Text<'_>> {
+    pub fn get(&self, at: usize) -> Option<Text<'_>> {
         let number = *self.numbers.get(at)?;
         Some(if number == MISSING { Text::Missing } else { self.known.text(number) })
+    }
+
+    /// The rows that have this text. `None`: they are not consecutive.
+    pub fn run(&self, text: &str) -> Option<Range<usize>> {
+        // Adjacent rows with one text mostly share its number, so most rows need no comparison of texts.
+        let mut last = None;
+        let mut is_text = |number: i32| match last {
+            Some((known, is_text)) if known == number => is_text,
+            Some(_) | None => {
+                let is_text = number != MISSING && self.known.text(number) == Text::Utf8(text);
+                last = Some((number, is_text));
+                is_text
+            }
+        };
+        let mut run = 0..0;
+        for (at, _) in self.numbers.iter().enumerate().filter(|(_, number)| is_text(**number)) {
+            run = match run.is_empty() {
+                true => at..at + 1,
+                false if run.end == at => run.start..at + 1,
+                false => return None,
+            };
+        }
+        Some(run)
     }
 }
 
@@ -218,14 +263,14 @@ impl Set {
     }
 }
 
-impl<R: ChunkReader> CodedPages<R> {
+impl<P: PageReader> CodedPages<P> {
     /// Puts numbers in the place of texts. A page of numbers of a dictionary stays as it is.
     fn coded(&self, page: Page) -> Result<Page, ParquetError> {
-        let (levels, values) = match &page {
+        let (start, values) = match &page {
             Page::DictionaryPage { num_values, .. } => (0, *num_values),
             Page::DataPage { num_values, encoding: Encoding::PLAIN, .. }
             | Page::DataPageV2 { num_values, encoding: Encoding::PLAIN, .. } => {
-                (self.inner.levels(&page)?, *num_values)
+                (level_bytes(&page, self.is_optional)?, *num_values)
             }
             Page::DataPage { encoding: Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY, .. }
             | Page::DataPageV2 { encoding: Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY, .. } => {
@@ -237,14 +282,14 @@ impl<R: ChunkReader> CodedPages<R> {
         };
         let is_dictionary = page.is_dictionary_page();
         let cut_off = || damaged("a page is cut off");
-        let bytes = page.buffer().get(levels..).ok_or_else(cut_off)?;
+        let bytes = page.buffer().get(start..).ok_or_else(cut_off)?;
         let set = Set::of_plain(bytes, values as usize);
         if is_dictionary && set.ends.len() != values as usize {
             return Err(cut_off());
         }
         let numbers = locked(&self.known).add(set, is_dictionary)?;
-        let mut coded = Vec::with_capacity(levels + numbers.len() * size_of::<i32>());
-        coded.extend_from_slice(&page.buffer()[..levels]);
+        let mut coded = Vec::with_capacity(start + numbers.len() * size_of::<i32>());
+        coded.extend_from_slice(&page.buffer()[..start]);
         numbers.for_each(|number| coded.extend_from_slice(&number.to_le_bytes()));
         Ok(with_buffer(page, coded.into()))
     }
@@ -257,7 +302,7 @@ fn with_buffer(mut page: Page, bytes: Bytes) -> Page {
     page
 }
 
-impl<R: ChunkReader> Iterator for CodedPages<R> {
+impl<P: PageReader> Iterator for CodedPages<P> {
     type Item = Result<Page, ParquetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -265,7 +310,7 @@ impl<R: ChunkReader> Iterator for CodedPages<R> {
     }
 }
 
-impl<R: ChunkReader> PageReader for CodedPages<R> {
+impl<P: PageReader> PageReader for CodedPages<P> {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
         let page = self.inner.get_next_page()?;
         page.map(|page| self.coded(page)).transpose()
@@ -371,6 +416,22 @@ mod tests {
                 [1, 64, 350, 3_000].into_iter().for_each(|step| check(&file, &rows, step));
             }
         }
+    }
+
+    #[test]
+    fn run_of_a_text_has_all_its_rows_or_is_refused() {
+        let texts = |numbers: &[i32]| {
+            let mut known = Known::default();
+            let set = |text: &str| Set::of_plain(&[&[text.len() as u8, 0, 0, 0], text.as_bytes()].concat(), 9);
+            // Number 2 has the text of number 0.
+            ["a", "b", "a"].into_iter().for_each(|text| drop(known.add(set(text), false)));
+            CodedTexts { numbers: numbers.to_vec(), known }
+        };
+        assert_eq!(texts(&[1, 0, 2, 0, 1]).run("a"), Some(1..4));
+        assert_eq!(texts(&[0, 0]).run("a"), Some(0..2));
+        assert_eq!(texts(&[1, MISSING]).run("a"), Some(0..0));
+        assert_eq!(texts(&[0, 1, 0]).run("a"), None);
+        assert_eq!(texts(&[0, MISSING, 2]).run("a"), None);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! A file that does not agree with itself about its rows is damaged: no row of it is left out.
 
-use super::coded::{CodedReader, CodedTexts};
-use super::guard::{Bounded, Pages};
+use super::coded::{CodedReader, CodedTexts, Text};
+use super::guard::{Bounded, Pages, damaged};
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
@@ -92,14 +92,6 @@ pub struct Numbers {
     are_missing: Vec<bool>,
 }
 
-/// A text of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Text<'a> {
-    Missing,
-    Utf8(&'a str),
-    NoUtf8,
-}
-
 /// A column of a row group.
 pub struct Reader {
     values: Values,
@@ -109,11 +101,6 @@ pub struct Reader {
 enum Values {
     OfLibrary(ColumnReader),
     Coded(CodedReader),
-}
-
-/// The error of a file that does not agree with itself.
-pub fn damaged(why: &str) -> ParquetError {
-    ParquetError::General(format!("it is damaged: {why}"))
 }
 
 /// All that is needed of a file's metadata.

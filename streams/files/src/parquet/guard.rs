@@ -45,8 +45,14 @@ const PAGE_OFFSET_MIN: i64 = MAGIC_BYTES as i64;
 #[cfg(not(panic = "unwind"))]
 compile_error!("the feature `parquet` needs panics that can be caught");
 
-fn refused(why: impl Into<String>) -> ParquetError {
+/// The error of a file that is over a limit.
+pub fn refused(why: impl Into<String>) -> ParquetError {
     ParquetError::General(why.into())
+}
+
+/// The error of a file that does not agree with itself.
+pub fn damaged(why: &str) -> ParquetError {
+    refused(format!("it is damaged: {why}"))
 }
 
 impl From<Malformed> for ParquetError {
@@ -171,6 +177,26 @@ fn with_dictionary_where_it_is(column: &ColumnChunkMetaData) -> Cow<'_, ColumnCh
     }
 }
 
+/// The number of bytes that levels take before the values of a page.
+pub(super) fn level_bytes(page: &Page, is_optional: bool) -> Result<usize, ParquetError> {
+    match page {
+        Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } => {
+            Ok((*def_levels_byte_len as usize).saturating_add(*rep_levels_byte_len as usize))
+        }
+        Page::DataPage { buf, def_level_encoding: Encoding::RLE, .. } if is_optional => {
+            let length = buf.first_chunk().ok_or_else(|| refused("a page is cut off"))?;
+            Ok((u32::from_le_bytes(*length) as usize).saturating_add(size_of::<u32>()))
+        }
+        // Old writers pack them without a length. Columns are flat, so a level is one bit.
+        #[expect(deprecated)]
+        Page::DataPage { num_values, def_level_encoding: Encoding::BIT_PACKED, .. } if is_optional => {
+            Ok((*num_values as usize).div_ceil(8))
+        }
+        Page::DataPage { .. } if is_optional => Err(refused("a page has levels in an unknown encoding")),
+        _ => Ok(0),
+    }
+}
+
 /// The pages of a column of a row group, of which each is looked at before it is unpacked and before its values are.
 pub struct Pages<R: ChunkReader> {
     inner: SerializedPageReader<Bounded<R>>,
@@ -263,32 +289,13 @@ impl<R: ChunkReader> Pages<R> {
             let bytes = buffer.len();
             return Err(refused(format!("a page has {bytes} bytes, and {PREFIXED_PAGE_BYTES_MAX} are allowed")));
         }
-        let mut rest = buffer.get(self.levels(page)?..).ok_or_else(|| refused("a page is cut off"))?;
+        let mut rest =
+            buffer.get(level_bytes(page, self.is_optional)?..).ok_or_else(|| refused("a page is cut off"))?;
         for _ in 0..lengths {
             let (_, end) = delta_lengths(rest, u64::from(values).min(LENGTHS_MAX))?;
             rest = rest.get(end..).unwrap_or_default();
         }
         Ok(())
-    }
-
-    /// Bytes of levels in front of values.
-    pub(super) fn levels(&self, page: &Page) -> Result<usize, ParquetError> {
-        match page {
-            Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } => {
-                Ok((*def_levels_byte_len as usize).saturating_add(*rep_levels_byte_len as usize))
-            }
-            Page::DataPage { buf, def_level_encoding: Encoding::RLE, .. } if self.is_optional => {
-                let length = buf.first_chunk().ok_or_else(|| refused("a page is cut off"))?;
-                Ok((u32::from_le_bytes(*length) as usize).saturating_add(size_of::<u32>()))
-            }
-            // Old writers pack them without a length. Columns are flat, so a level is one bit.
-            #[expect(deprecated)]
-            Page::DataPage { num_values, def_level_encoding: Encoding::BIT_PACKED, .. } if self.is_optional => {
-                Ok((*num_values as usize).div_ceil(8))
-            }
-            Page::DataPage { .. } if self.is_optional => Err(refused("a page with levels in an unknown encoding")),
-            _ => Ok(0),
-        }
     }
 }
 

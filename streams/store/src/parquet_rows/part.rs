@@ -3,7 +3,8 @@
 //! A file as a whole is checked by the checksum in the manifest. Its pages have no checksums, so a part of it cannot be checked alone.
 //! An [`Index`] of a file that was checked keeps what its footer says, and a checksum of each row group.
 
-use super::read::{checked_footer, group, metadata, push_group, rows_of};
+use super::pages::RowGroup;
+use super::read::{checked_footer, metadata, push_group, rows_of};
 use super::{RowsError, Wanted};
 use bytes::{Buf, Bytes, buf::Reader};
 use parquet::errors::ParquetError;
@@ -96,7 +97,7 @@ impl Index {
             let range = rows_of(&self.metadata, number, tenant)?;
             if !range.is_empty() {
                 check(bytes)?;
-                push_group(&group(&file, &self.metadata, number)?, range, Wanted::Tenant(tenant), &mut rows)?;
+                push_group(&RowGroup::new(&file, &self.metadata, number), range, Wanted::Tenant(tenant), &mut rows)?;
             }
         }
         Ok(rows)

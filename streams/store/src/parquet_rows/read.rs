@@ -1,19 +1,20 @@
 //! Reading: all rows, or those of a tenant, of which only some pages are decoded.
 
+use super::pages::RowGroup;
 use super::{
-    CHECKSUM_KEY, COLUMNS, Checksum, DIMENSIONS_KEY, FORMAT, FORMAT_KEY, FORMAT_WITH_VALUES, Footer, HOUR, HOUR_US,
-    LISTING, PAGE_ROWS, QUARTERS, RowsError, SUM, TENANT, TYPE, dimensions, schema,
+    CHECKSUM_KEY, COLUMNS, Checksum, DIMENSIONS_KEY, FORMAT, FORMAT_KEY, FORMAT_WITH_VALUES, Footer, GROUP_ROWS, HOUR,
+    HOUR_US, LISTING, PAGE_ROWS, QUARTERS, RowsError, SUM, TENANT, TYPE, dimensions, schema,
 };
 use bytes::Bytes;
-use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
+use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
-use parquet::file::properties::ReaderProperties;
-use parquet::file::reader::{ChunkReader, RowGroupReader};
-use parquet::file::serialized_reader::SerializedRowGroupReader;
+use parquet::file::reader::ChunkReader;
 use std::ops::Range;
 use std::sync::Arc;
+use tidemark_files::parquet::coded::{CodedReader, CodedTexts, Text};
+use tidemark_files::parquet::prefixed::{PrefixedReader, PrefixedTexts};
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::time::Hour;
 use tidemark_streams_core::values::{DimensionNumber, Values, push};
@@ -27,29 +28,32 @@ pub enum Wanted<'a> {
 }
 
 const FEWER_VALUES: RowsError = RowsError::Damaged("a column has fewer values than there are rows");
+const NO_UTF8: RowsError = RowsError::Damaged("a text is no UTF-8");
 
 /// Columns of some rows.
-#[derive(Default)]
 struct Columns {
-    tenants: Vec<ByteArray>,
-    listings: Vec<ByteArray>,
+    rows: usize,
+    /// `None`: the names were read before.
+    tenants: Option<CodedTexts>,
+    listings: PrefixedTexts,
     hours: Vec<i64>,
-    types: Vec<ByteArray>,
+    types: CodedTexts,
     quarters: [Vec<i32>; 4],
     sums: Vec<i64>,
-    /// Of each dimension with a column; `None`: the row has no value.
-    values: Vec<Vec<Option<ByteArray>>>,
+    /// Of each dimension with a column.
+    values: Vec<CodedTexts>,
 }
 
 /// The columns of a row group, read up to one row.
 struct Readers {
-    tenants: ColumnReaderImpl<ByteArrayType>,
-    listings: ColumnReaderImpl<ByteArrayType>,
+    /// `None`: the names were read before.
+    tenants: Option<CodedReader>,
+    listings: PrefixedReader,
     hours: ColumnReaderImpl<Int64Type>,
-    types: ColumnReaderImpl<ByteArrayType>,
+    types: CodedReader,
     quarters: [ColumnReaderImpl<Int32Type>; 4],
     sums: ColumnReaderImpl<Int64Type>,
-    values: Vec<ColumnReaderImpl<ByteArrayType>>,
+    values: Vec<CodedReader>,
 }
 
 /// The rows of a blob. Its bytes are those that were stored: the checksum in the manifest was compared before.
@@ -78,7 +82,7 @@ fn read(bytes: Bytes, wanted: Wanted<'_>) -> Result<(Rollups, Footer), RowsError
             Wanted::All => 0..count(&metadata, number)?,
             Wanted::Tenant(tenant) => rows_of(&metadata, number, tenant)?,
         };
-        push_group(&group(&file, &metadata, number)?, range, wanted, &mut rows)?;
+        push_group(&RowGroup::new(&file, &metadata, number), range, wanted, &mut rows)?;
     }
     if wanted == Wanted::All {
         let found = Checksum::of(&rows);
@@ -94,17 +98,6 @@ fn read(bytes: Bytes, wanted: Wanted<'_>) -> Result<(Rollups, Footer), RowsError
 pub(super) fn metadata(bytes: &Bytes) -> Result<ParquetMetaData, RowsError> {
     let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Required);
     Ok(reader.parse_and_finish(bytes)?)
-}
-
-/// A group of a file, or of the bytes of a file that hold it.
-pub(super) fn group<'m, R: ChunkReader + 'static>(
-    file: &Arc<R>,
-    metadata: &'m ParquetMetaData,
-    number: usize,
-) -> Result<SerializedRowGroupReader<'m, R>, RowsError> {
-    let properties = Arc::new(ReaderProperties::builder().build());
-    let pages = metadata.page_index_for_row_group(number);
-    Ok(SerializedRowGroupReader::new(Arc::clone(file), metadata.row_group(number), pages, properties)?)
 }
 
 pub(super) fn checked_footer(metadata: &ParquetMetaData) -> Result<Footer, RowsError> {
@@ -123,8 +116,8 @@ pub(super) fn checked_footer(metadata: &ParquetMetaData) -> Result<Footer, RowsE
 }
 
 fn count(metadata: &ParquetMetaData, group: usize) -> Result<usize, RowsError> {
-    usize::try_from(metadata.row_group(group).num_rows())
-        .map_err(|_| RowsError::Damaged("a group has less than no row"))
+    let rows = usize::try_from(metadata.row_group(group).num_rows()).ok().filter(|rows| *rows <= GROUP_ROWS);
+    rows.ok_or(RowsError::Damaged("a row group has a number of rows that no writer gives it"))
 }
 
 /// The rows of the pages that may hold a tenant. Pages are sorted, so they follow each other.
@@ -147,50 +140,55 @@ pub(super) fn rows_of(metadata: &ParquetMetaData, group: usize, tenant: &str) ->
 }
 
 /// Adds the rows of a group, some at a time: their values stay in the processor's caches.
-pub(super) fn push_group(
-    group: &dyn RowGroupReader,
+pub(super) fn push_group<R: ChunkReader + 'static>(
+    group: &RowGroup<'_, R>,
     range: Range<usize>,
     wanted: Wanted<'_>,
     rows: &mut Rollups,
 ) -> Result<(), RowsError> {
-    let range = match wanted {
-        Wanted::All => range,
-        Wanted::Tenant(tenant) => narrowed(group, range, tenant)?,
+    let (range, names) = match wanted {
+        Wanted::All => (range, None),
+        Wanted::Tenant(tenant) => {
+            let (rows, names) = rows_of_tenant(group, range.clone(), tenant)?;
+            (rows, Some((range.start, names)))
+        }
     };
     if range.is_empty() {
         return Ok(());
     }
-    let mut readers = Readers::open(group, range.start)?;
-    let mut columns = Columns::default();
+    let mut readers = Readers::open(group, range.start, wanted)?;
     for start in range.clone().step_by(PAGE_ROWS) {
-        readers.read(range.end.min(start + PAGE_ROWS) - start, &mut columns)?;
-        push_rows(&columns, wanted, rows)?;
+        let columns = readers.read(range.end.min(start + PAGE_ROWS) - start)?;
+        let tenant = |at: usize| match &names {
+            Some((first, names)) => names.get(start - first + at),
+            None => columns.tenants.as_ref()?.get(at),
+        };
+        push_rows(&columns, tenant, rows)?;
     }
     Ok(())
 }
 
-/// The rows from the first to the last of a tenant. The other columns of other rows are skipped.
-fn narrowed(group: &dyn RowGroupReader, range: Range<usize>, tenant: &str) -> Result<Range<usize>, RowsError> {
-    if range.is_empty() {
-        return Ok(range);
-    }
-    let mut reader: ColumnReaderImpl<ByteArrayType> = column(group, TENANT, range.start)?;
-    let mut tenants = Vec::new();
-    values(&mut reader, range.len(), &mut tenants)?;
-    let is_wanted = |found: &ByteArray| found.data() == tenant.as_bytes();
-    let first = tenants.iter().position(is_wanted).unwrap_or(tenants.len());
-    let end = tenants.iter().rposition(is_wanted).map_or(first, |last| last + 1);
-    Ok(range.start + first..range.start + end)
+/// Narrows a range to the rows of a tenant, which are consecutive, and reads the names of all tenants in it. Readers of other columns then
+/// skip all other rows.
+fn rows_of_tenant<R: ChunkReader + 'static>(
+    group: &RowGroup<'_, R>,
+    range: Range<usize>,
+    tenant: &str,
+) -> Result<(Range<usize>, CodedTexts), RowsError> {
+    let names = texts(&mut text_column(group, TENANT, range.start)?, range.len())?;
+    let rows = names.run(tenant).ok_or(RowsError::Damaged("the rows of a tenant are not consecutive"))?;
+    Ok((range.start + rows.start..range.start + rows.end, names))
 }
 
-fn push_rows(columns: &Columns, wanted: Wanted<'_>, rows: &mut Rollups) -> Result<(), RowsError> {
+/// Adds rows, whose tenants are those of the file.
+fn push_rows<'c>(
+    columns: &'c Columns,
+    tenant: impl Fn(usize) -> Option<Text<'c>>,
+    rows: &mut Rollups,
+) -> Result<(), RowsError> {
     let mut values = String::new();
-    for at in 0..columns.tenants.len() {
-        let tenant = text(&columns.tenants[at])?;
-        match wanted {
-            Wanted::Tenant(wanted) if wanted != tenant => continue,
-            Wanted::Tenant(_) | Wanted::All => {}
-        }
+    for at in 0..columns.rows {
+        let tenant = required(tenant(at))?;
         let mut quarters = [0; 4];
         for (quarter, counts) in quarters.iter_mut().zip(&columns.quarters) {
             *quarter = u32::try_from(counts[at]).map_err(|_| RowsError::Damaged("a count is negative"))?;
@@ -199,9 +197,9 @@ fn push_rows(columns: &Columns, wanted: Wanted<'_>, rows: &mut Rollups) -> Resul
         let row = RollupRow {
             tenant,
             values: Values::parse(&values).map_err(|_| RowsError::Damaged("a value of a dimension is none"))?,
-            listing: text(&columns.listings[at])?,
+            listing: columns.listings.get(at).ok_or(FEWER_VALUES)?,
             hour: hour(columns.hours[at])?,
-            event_type: text(&columns.types[at])?,
+            event_type: required(columns.types.get(at))?,
             quarters,
         };
         if i64::try_from(row.count()) != Ok(columns.sums[at]) {
@@ -217,16 +215,23 @@ impl Columns {
     fn values(&self, at: usize, text: &mut String) -> Result<(), RowsError> {
         text.clear();
         for (number, values) in DimensionNumber::ALL.into_iter().zip(&self.values) {
-            if let Some(value) = &values[at] {
-                push(text, number, self::text(value)?);
+            match values.get(at).ok_or(FEWER_VALUES)? {
+                Text::Missing => {}
+                Text::Utf8(value) => push(text, number, value),
+                Text::NoUtf8 => return Err(NO_UTF8),
             }
         }
         Ok(())
     }
 }
 
-fn text(bytes: &ByteArray) -> Result<&str, RowsError> {
-    std::str::from_utf8(bytes.data()).map_err(|_| RowsError::Damaged("a text is no UTF-8"))
+/// A text of a column without missing texts.
+fn required(text: Option<Text<'_>>) -> Result<&str, RowsError> {
+    match text {
+        Some(Text::Utf8(text)) => Ok(text),
+        Some(Text::NoUtf8) => Err(NO_UTF8),
+        Some(Text::Missing) | None => Err(FEWER_VALUES),
+    }
 }
 
 fn hour(at_us: i64) -> Result<Hour, RowsError> {
@@ -237,79 +242,85 @@ fn hour(at_us: i64) -> Result<Hour, RowsError> {
 
 impl Readers {
     /// The columns from a row on.
-    fn open(group: &dyn RowGroupReader, start: usize) -> Result<Readers, RowsError> {
-        let dimensions = group.num_columns().checked_sub(COLUMNS).ok_or(RowsError::Schema)?;
+    fn open<R: ChunkReader + 'static>(
+        group: &RowGroup<'_, R>,
+        start: usize,
+        wanted: Wanted<'_>,
+    ) -> Result<Readers, RowsError> {
+        let dimensions = group.columns().checked_sub(COLUMNS).ok_or(RowsError::Schema)?;
+        let mut listings = PrefixedReader::open(Box::new(group.pages(LISTING)?))?;
+        listings.skip(start)?;
         let [q0, q1, q2, q3] = QUARTERS;
         Ok(Readers {
-            tenants: column(group, TENANT, start)?,
-            listings: column(group, LISTING, start)?,
-            hours: column(group, HOUR, start)?,
-            types: column(group, TYPE, start)?,
+            tenants: (wanted == Wanted::All).then(|| text_column(group, TENANT, start)).transpose()?,
+            listings,
+            hours: number_column(group, HOUR, start)?,
+            types: text_column(group, TYPE, start)?,
             quarters: [
-                column(group, q0, start)?,
-                column(group, q1, start)?,
-                column(group, q2, start)?,
-                column(group, q3, start)?,
+                number_column(group, q0, start)?,
+                number_column(group, q1, start)?,
+                number_column(group, q2, start)?,
+                number_column(group, q3, start)?,
             ],
-            sums: column(group, SUM, start)?,
-            values: (0..dimensions).map(|at| column(group, COLUMNS + at, start)).collect::<Result<_, _>>()?,
+            sums: number_column(group, SUM, start)?,
+            values: (0..dimensions).map(|at| text_column(group, COLUMNS + at, start)).collect::<Result<_, _>>()?,
         })
     }
 
-    /// Replaces the values of columns by those of the next rows.
-    fn read(&mut self, rows: usize, columns: &mut Columns) -> Result<(), RowsError> {
-        values(&mut self.tenants, rows, &mut columns.tenants)?;
-        values(&mut self.listings, rows, &mut columns.listings)?;
-        values(&mut self.hours, rows, &mut columns.hours)?;
-        values(&mut self.types, rows, &mut columns.types)?;
-        for (reader, found) in self.quarters.iter_mut().zip(&mut columns.quarters) {
-            values(reader, rows, found)?;
-        }
-        values(&mut self.sums, rows, &mut columns.sums)?;
-        columns.values.resize(self.values.len(), Vec::new());
-        for (reader, found) in self.values.iter_mut().zip(&mut columns.values) {
-            optional(reader, rows, found)?;
-        }
-        Ok(())
+    /// The next rows.
+    fn read(&mut self, rows: usize) -> Result<Columns, RowsError> {
+        let [q0, q1, q2, q3] = &mut self.quarters;
+        Ok(Columns {
+            rows,
+            tenants: self.tenants.as_mut().map(|reader| texts(reader, rows)).transpose()?,
+            listings: self.listings.read(rows)?,
+            hours: values(&mut self.hours, rows)?,
+            types: texts(&mut self.types, rows)?,
+            quarters: [values(q0, rows)?, values(q1, rows)?, values(q2, rows)?, values(q3, rows)?],
+            sums: values(&mut self.sums, rows)?,
+            values: self.values.iter_mut().map(|reader| texts(reader, rows)).collect::<Result<_, _>>()?,
+        })
     }
 }
 
-fn column<T: DataType>(
-    group: &dyn RowGroupReader,
+/// A column of numbers from a row on.
+fn number_column<T: DataType, R: ChunkReader + 'static>(
+    group: &RowGroup<'_, R>,
     column: usize,
     start: usize,
 ) -> Result<ColumnReaderImpl<T>, RowsError> {
-    let mut reader: ColumnReaderImpl<T> = get_typed_column_reader(group.get_column_reader(column)?);
+    let pages = Box::new(group.pages(column)?);
+    let mut reader: ColumnReaderImpl<T> =
+        get_typed_column_reader(get_column_reader(group.chunk(column)?.column_descr_ptr(), pages));
     match reader.skip_records(start)? == start {
         true => Ok(reader),
         false => Err(FEWER_VALUES),
     }
 }
 
-fn values<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize, values: &mut Vec<T::T>) -> Result<(), RowsError> {
-    values.clear();
-    let (read, _, _) = reader.read_records(rows, None, None, values)?;
-    match read == rows && values.len() == rows {
-        true => Ok(()),
+/// A column of texts from a row on.
+fn text_column<R: ChunkReader + 'static>(
+    group: &RowGroup<'_, R>,
+    column: usize,
+    start: usize,
+) -> Result<CodedReader, RowsError> {
+    let mut reader = CodedReader::open(group.pages(column)?, group.chunk(column)?)?;
+    match reader.skip(start)? == start {
+        true => Ok(reader),
         false => Err(FEWER_VALUES),
     }
 }
 
-/// The values of an optional column.
-fn optional(
-    reader: &mut ColumnReaderImpl<ByteArrayType>,
-    rows: usize,
-    found: &mut Vec<Option<ByteArray>>,
-) -> Result<(), RowsError> {
-    let mut levels: Vec<i16> = Vec::with_capacity(rows);
-    let mut values: Vec<ByteArray> = Vec::new();
-    let (read, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
-    let has_value = levels.iter().filter(|level| **level > 0).count();
-    if read != rows || levels.len() != rows || values.len() != has_value {
-        return Err(FEWER_VALUES);
+fn values<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Vec<T::T>, RowsError> {
+    let mut values = Vec::with_capacity(rows);
+    let (read, _, _) = reader.read_records(rows, None, None, &mut values)?;
+    match read == rows && values.len() == rows {
+        true => Ok(values),
+        false => Err(FEWER_VALUES),
     }
-    let mut values = values.into_iter();
-    found.clear();
-    found.extend(levels.iter().map(|level| if *level > 0 { values.next() } else { None }));
-    Ok(())
+}
+
+fn texts(reader: &mut CodedReader, rows: usize) -> Result<CodedTexts, RowsError> {
+    let texts = reader.read(rows)?;
+    if texts.len() == rows { Ok(texts) } else { Err(FEWER_VALUES) }
 }

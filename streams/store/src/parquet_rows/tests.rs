@@ -65,6 +65,49 @@ fn tenant_is_read_from_a_few_pages_of_many_groups() {
 }
 
 #[test]
+fn tenants_that_are_too_many_for_a_dictionary_are_found() {
+    let mut rows = Rollups::new();
+    // A dictionary takes 1 MiB.
+    for tenant in 0..40_000 {
+        let row = RollupRow {
+            tenant: &format!("tenant-{tenant:040}"),
+            values: Values::NONE,
+            listing: "l",
+            hour: Hour(480_000),
+            event_type: "click",
+            quarters: [tenant, 0, 0, 1],
+        };
+        rows.push(row).unwrap();
+    }
+    let bytes = Bytes::from(encode(&rows, &plain()).unwrap());
+    assert_eq!(decode(bytes.clone(), Wanted::All).unwrap(), rows);
+    for tenant in (0..40_000).step_by(3_333) {
+        let found = decode(bytes.clone(), Wanted::Tenant(&format!("tenant-{tenant:040}"))).unwrap();
+        assert_eq!(found.iter().map(|row| row.quarters[0]).collect::<Vec<_>>(), [tenant]);
+    }
+}
+
+#[test]
+fn tenant_whose_rows_are_apart_is_refused() {
+    let mut rows = Rollups::new();
+    for tenant in ["a", "b", "a"] {
+        let row = rows_of_one(tenant);
+        rows.push(row).unwrap();
+    }
+    let bytes = Bytes::from(encode(&rows, &plain()).unwrap());
+    let refused = decode(bytes.clone(), Wanted::Tenant("a")).unwrap_err();
+    assert_eq!(refused.to_string(), "its rows are damaged: the rows of a tenant are not consecutive");
+    assert_eq!(decode(bytes.clone(), Wanted::Tenant("b")).unwrap().len(), 1);
+    let (all, footer) = decode_with_footer(bytes.clone()).unwrap();
+    assert!(!is_as_written(&bytes, &all, &footer).unwrap());
+}
+
+fn rows_of_one(tenant: &str) -> RollupRow<'_> {
+    let values = Values::NONE;
+    RollupRow { tenant, values, listing: "l", hour: Hour(480_000), event_type: "click", quarters: [1, 0, 0, 0] }
+}
+
+#[test]
 fn only_pages_that_may_hold_the_tenant_are_decoded() {
     let rows = rows(1_000, 10, 24);
     let bytes = Bytes::from(encode(&rows, &plain()).unwrap());
