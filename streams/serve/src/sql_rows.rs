@@ -11,7 +11,7 @@ use tidemark_streams_core::rollup::{Kept, RollupRow, Rollups, RowError};
 use tidemark_streams_core::schema::Renaming;
 use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_core::values::DimensionNumber;
-use tidemark_streams_sql::frames::{ListingRun, ReadColumns, ReadCounts, Rows, ValueColumn, summed};
+use tidemark_streams_sql::frames::{ListingRun, ReadColumns, ReadCounts, Rows, ValueColumn};
 use tidemark_streams_sql::limits::{FRAME_BYTES_MAX, FRAME_ROWS_MAX};
 use tidemark_streams_sql::pool::SqlError;
 
@@ -25,7 +25,7 @@ const ROW_BYTES_MAX: usize = TEXT_BYTES + LISTING_BYTES_MAX + NUMBER_BYTES_MAX /
     + NUMBER_BYTES_MAX + 4 * NUMBER_BYTES_MAX // the hour and its quarters
     + DIMENSIONS_MAX * (TEXT_BYTES + VALUE_BYTES_MAX + 1 + NUMBER_BYTES_MAX); // the values, and an index that may be missing
 /// Bytes of a message beside its rows, at most: its kind, and the lengths of its columns.
-const COLUMNS_BYTES_MAX: usize = (1 + 6 + 2 * DIMENSIONS_MAX) * NUMBER_BYTES_MAX;
+const COLUMNS_BYTES_MAX: usize = (1 + 7 + 2 * DIMENSIONS_MAX) * NUMBER_BYTES_MAX;
 
 const _: () = assert!(DIMENSIONS_MAX == tidemark_streams_sql::limits::DIMENSIONS_MAX);
 const _: () =
@@ -163,11 +163,11 @@ impl<'r> Frame<'r> {
     fn new(asked: &'r TenantRange, columns: &'r ReadColumns, rows: usize) -> Frame<'r> {
         let dimensions = DimensionNumber::ALL.into_iter().zip(columns.values).take(asked.dimensions);
         let values = dimensions.map(|(dimension, is_read)| Values::new(dimension, is_read)).collect();
-        let has_counts = columns.counts > ReadCounts::None;
         let room = |is_read: bool| if is_read { rows } else { 0 };
         let made = Rows {
             hours: Vec::with_capacity(room(columns.hour)),
-            quarters: Vec::with_capacity(room(has_counts)),
+            quarters: Vec::with_capacity(room(columns.counts == ReadCounts::Quarters)),
+            sums: Vec::with_capacity(room(columns.counts == ReadCounts::Sums)),
             ..Rows::default()
         };
         let type_of = Vec::with_capacity(room(columns.event_type));
@@ -206,8 +206,10 @@ impl<'r> Frame<'r> {
         if hour {
             rows.hours.push(row.hour.0);
         }
-        if counts > ReadCounts::None {
-            rows.quarters.push(summed(row.quarters, counts == ReadCounts::Sums));
+        match counts {
+            ReadCounts::None => {}
+            ReadCounts::Sums => rows.sums.push(row.count()),
+            ReadCounts::Quarters => rows.quarters.push(row.quarters),
         }
         self.values.iter_mut().filter(|values| values.is_read).for_each(|values| values.push(row));
     }

@@ -4,10 +4,12 @@
 //! * `walls`: checks that refuse texts before planning.
 //! * `session`: a catalog of the tenant's tables, and the available functions.
 //! * `provider`: a table as the engine sees it; `tables`: the rows; `local`: hours of a zone's clock.
+//! * `conditions`: conditions on the event type, which tables apply.
 //! * `uploads`: tables that the tenant has uploaded.
 //! * `output`: the result as JSON, CSV or Arrow.
 //! * `refused`: errors of DataFusion, as tenants see them.
 
+mod conditions;
 mod guard;
 mod local;
 mod output;
@@ -23,10 +25,13 @@ use crate::limits::STACK_BYTES;
 use output::Output;
 use refused::Refused;
 use session::Prepared;
-use std::io;
+use std::io::{self, BufReader};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Bytes of the read buffer. Without it, each message takes two system calls: one for its length and one for its body.
+const READ_BYTES: usize = 64 << 10;
 
 /// The reason for which a child ends.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +70,7 @@ pub fn run(memory_bytes: u64) -> Result<(), ChildError> {
 /// Answers queries on a socket until its other end is closed.
 fn serve(socket: UnixStream) -> Result<(), ChildError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let mut child = Child { socket, runtime };
+    let mut child = Child { socket: BufReader::with_capacity(READ_BYTES, socket), runtime };
     child.reply(&Reply::Hello { version: VERSION })?;
     while let Some(request) = child.request()? {
         match request {
@@ -81,7 +86,7 @@ fn serve(socket: UnixStream) -> Result<(), ChildError> {
 }
 
 struct Child {
-    socket: UnixStream,
+    socket: BufReader<UnixStream>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -113,7 +118,7 @@ impl Child {
     }
 
     fn reply(&mut self, reply: &Reply) -> Result<(), ChildError> {
-        Ok(frames::write(&mut self.socket, reply)?)
+        Ok(frames::write(self.socket.get_mut(), reply)?)
     }
 
     fn answer(&mut self, query: &Query) -> Result<(), ChildError> {

@@ -13,13 +13,17 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// The version of the messages.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Bytes of the length in front of a message.
 pub const HEAD_BYTES: usize = 4;
 /// The largest count of a quarter of an hour in one row.
 const QUARTER_COUNT_MAX: u32 = i32::MAX as u32;
 /// The first hour that no row has, since 1970: in the year 2448.
 const HOURS_MAX: u32 = 1 << 22;
+/// The first sum that no row has: above four quarters of at most `QUARTER_COUNT_MAX`.
+const SUM_END: u64 = 1 << 33;
+const _: () = assert!(SUM_END.is_power_of_two() && SUM_END > 4 * QUARTER_COUNT_MAX as u64);
+const _: () = assert!(HOURS_MAX.is_power_of_two() && (QUARTER_COUNT_MAX + 1).is_power_of_two());
 
 /// From the parent to a child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -187,9 +191,12 @@ pub struct Rows {
     /// Hours since 1970.
     #[serde(with = "packed::hours")]
     pub hours: Vec<u32>,
-    /// Counts of the quarters of the hour. Where the query reads their sums only, the first may have the sum.
+    /// Counts of the quarters of the hour.
     #[serde(with = "packed::quarters")]
     pub quarters: Vec<[u32; 4]>,
+    /// The sum of the quarters of each row, for a query that reads no quarters.
+    #[serde(with = "packed::sums")]
+    pub sums: Vec<u64>,
     /// The values of the dimensions of the query, in their order.
     pub values: Vec<ValueColumn>,
 }
@@ -275,7 +282,11 @@ impl Rows {
         (!listing || self.listings.iter().all(|run| !run.listing.is_empty()))
             && (!event_type || self.type_of.len() == len)
             && (!hour || self.hours.len() == len)
-            && (counts == ReadCounts::None || self.quarters.len() == len)
+            && match counts {
+                ReadCounts::None => true,
+                ReadCounts::Sums => self.sums.len() == len,
+                ReadCounts::Quarters => self.quarters.len() == len,
+            }
             && values.into_iter().enumerate().all(has_value)
     }
 
@@ -284,10 +295,10 @@ impl Rows {
     pub fn only(&self, columns: &ReadColumns) -> Rows {
         let ReadColumns { listing, event_type, hour, counts, values } = *columns;
         let all = ListingRun { listing: String::new(), rows: self.len() as u32 };
-        let is_sum = counts == ReadCounts::Sums;
-        let quarters = match counts {
-            ReadCounts::None => Vec::new(),
-            ReadCounts::Sums | ReadCounts::Quarters => self.quarters.iter().map(|row| summed(*row, is_sum)).collect(),
+        let (quarters, sums) = match counts {
+            ReadCounts::None => (Vec::new(), Vec::new()),
+            ReadCounts::Sums => (Vec::new(), self.quarters.iter().map(sum).collect()),
+            ReadCounts::Quarters => (self.quarters.clone(), Vec::new()),
         };
         let value = |(at, column): (usize, &ValueColumn)| match values.get(at) {
             Some(true) => column.clone(),
@@ -299,6 +310,7 @@ impl Rows {
             type_of: if event_type { self.type_of.clone() } else { Bytes::new() },
             hours: if hour { self.hours.clone() } else { Vec::new() },
             quarters,
+            sums,
             values: self.values.iter().enumerate().map(value).collect(),
         }
     }
@@ -312,10 +324,10 @@ impl Rows {
             return Err(FrameError::Invalid("too many rows"));
         }
         let is_other = |column: usize| column != 0 && column != len;
-        if [self.type_of.len(), self.hours.len(), self.quarters.len()].into_iter().any(is_other) {
+        if [self.type_of.len(), self.hours.len(), self.quarters.len(), self.sums.len()].into_iter().any(is_other) {
             return Err(FrameError::Invalid("columns of different lengths"));
         }
-        if self.type_of.iter().any(|&at| usize::from(at) >= self.types.len()) {
+        if self.type_of.iter().copied().max().is_some_and(|at| usize::from(at) >= self.types.len()) {
             return Err(FrameError::Invalid("an event type that it does not name"));
         }
         if self.values.len() > DIMENSIONS_MAX || self.values.iter().any(|column| is_other(column.value_of.len())) {
@@ -326,23 +338,24 @@ impl Rows {
         if self.values.iter().any(is_unnamed) {
             return Err(FrameError::Invalid("a value that it does not name"));
         }
-        if self.hours.iter().any(|&hour| hour >= HOURS_MAX) {
+        // The bitwise OR of numbers reaches a power of 2 only if one of the numbers does. The loops need no branches.
+        let bit_or = |numbers: &[u32]| numbers.iter().fold(0, |all, number| all | number);
+        if bit_or(&self.hours) >= HOURS_MAX {
             return Err(FrameError::Invalid("an hour after the last one"));
         }
-        if self.quarters.iter().flatten().any(|&count| count > QUARTER_COUNT_MAX) {
+        if bit_or(self.quarters.as_flattened()) > QUARTER_COUNT_MAX {
             return Err(FrameError::Invalid("a count above the limit of a quarter of an hour"));
+        }
+        if self.sums.iter().fold(0, |all, sum| all | sum) >= SUM_END {
+            return Err(FrameError::Invalid("a sum above the limit of an hour"));
         }
         Ok(())
     }
 }
 
-/// The counts of a row, of which a query may read the sum only. A sum beyond the limit of a quarter stays in its parts.
-pub fn summed(quarters: [u32; 4], is_sum: bool) -> [u32; 4] {
-    let sum: u64 = quarters.iter().map(|&count| u64::from(count)).sum();
-    match u32::try_from(sum) {
-        Ok(sum) if is_sum && sum <= QUARTER_COUNT_MAX => [sum, 0, 0, 0],
-        Ok(_) | Err(_) => quarters,
-    }
+/// The sum of the quarters of a row.
+pub fn sum(quarters: &[u32; 4]) -> u64 {
+    quarters.iter().map(|&count| u64::from(count)).sum()
 }
 
 impl Query {
@@ -473,9 +486,14 @@ pub fn read(from: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) => return Err(error.into()),
     }
-    let mut body = vec![0; body_length(u32::from_le_bytes(head))?];
-    from.read_exact(&mut body)?;
-    Ok(Some(body))
+    let length = body_length(u32::from_le_bytes(head))?;
+    // `read_exact` would need a buffer of zeros first.
+    let mut body = Vec::with_capacity(length);
+    from.take(length as u64).read_to_end(&mut body)?;
+    match body.len() == length {
+        true => Ok(Some(body)),
+        false => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+    }
 }
 
 #[cfg(test)]

@@ -30,9 +30,9 @@ pub const UPLOAD_NAME_BYTES_MAX: usize = 64;
 /// Bytes of an uploaded table in one message. The next message has the rest.
 pub const UPLOAD_PART_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a message between parent and child. A longer one ends the child.
-pub const FRAME_BYTES_MAX: usize = 4 << 20;
+pub const FRAME_BYTES_MAX: usize = 8 << 20;
 /// Rows of one message. The next message has the rest. Rows with the longest texts fit a message.
-pub const FRAME_ROWS_MAX: usize = 4_096;
+pub const FRAME_ROWS_MAX: usize = 8_192;
 /// Rows of one batch in the engine of a child.
 pub const BATCH_ROWS_MAX: usize = 8_192;
 /// Columns of a result. A query with more is refused: `sql_complex`.

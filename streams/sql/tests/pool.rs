@@ -71,6 +71,7 @@ fn rows(prefix: &str, listings: u32, hours: u32) -> Vec<Rows> {
             type_of: Bytes::from([0_u8, 1].repeat(count)),
             hours: numbers.iter().flat_map(|_| (0..hours).flat_map(|hour| [490_000 + hour; 2])).collect(),
             quarters: (0..2 * count as u32).map(of_row).collect(),
+            sums: Vec::new(),
             values: Vec::new(),
         }
     };

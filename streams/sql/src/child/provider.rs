@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, TableType};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use std::fmt;
@@ -16,11 +16,14 @@ pub trait TableRows: fmt::Debug + Send + Sync {
     /// All columns.
     fn schema(&self) -> &SchemaRef;
 
-    /// The rows with some columns, by their places in the schema. Other columns are not made.
+    /// Whether the table can apply a condition. The engine does not apply such a condition again.
+    fn can_apply(&self, condition: &Expr) -> bool;
+
+    /// The rows that meet `conditions`, with only the columns at these indexes of the schema. The table can apply all conditions.
     ///
     /// # Errors
     /// There is no such column.
-    fn with_columns(&self, columns: &[usize]) -> Result<Arc<dyn PartitionStream>>;
+    fn scan(&self, columns: &[usize], conditions: &[Expr]) -> Result<Arc<dyn PartitionStream>>;
 }
 
 /// A table whose rows are streamed when a query reads it.
@@ -42,15 +45,23 @@ impl TableProvider for NamedTable {
         TableType::Base
     }
 
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let applied = |can_apply: bool| match can_apply {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(|filter| applied(self.rows.can_apply(filter))).collect())
+    }
+
     async fn scan(
         &self,
         _: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.rows.schema().fields().len()).collect();
-        let rows = self.rows.with_columns(projection.unwrap_or(&all))?;
+        let rows = self.rows.scan(projection.unwrap_or(&all), filters)?;
         let schema = Arc::clone(rows.schema());
         Ok(Arc::new(StreamingTableExec::try_new(schema, vec![rows], None, None, false, limit)?))
     }

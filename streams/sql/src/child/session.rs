@@ -1,5 +1,6 @@
 //! A session for one query: a catalog with only the tenant's tables, and the allowed functions.
 
+use super::provider::NamedTable;
 use super::refused::Refused;
 use super::tables::{LocalFunction, TableKind, Tables};
 use super::uploads::Upload;
@@ -8,19 +9,25 @@ use crate::frames::{Param, Query, ReadColumns, Refusal, UploadPart};
 use crate::limits::{BATCH_ROWS_MAX, COLUMNS_MAX};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::{ParamValues, ScalarValue, TableReference};
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList, MemorySchemaProvider,
+    SchemaProvider,
+};
+use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::execution::{SessionState, SessionStateDefaults};
+use datafusion::execution::{SessionState, SessionStateDefaults, TaskContext};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
-use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{SQLOptions, SessionConfig};
 use datafusion::sql::parser::Statement;
 use futures_util::StreamExt;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 use tidemark_proto::series::calendar::Zone;
 
 /// The name of the catalog, and of its only schema. Messages about unknown tables show them.
@@ -31,7 +38,7 @@ const IMPRESSIONS: &str = "impressions";
 
 /// A query that was planned.
 pub struct Prepared {
-    context: SessionContext,
+    context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
     tables: Arc<Tables>,
     /// In the order of the query.
@@ -55,25 +62,28 @@ impl Prepared {
         let refused = |error: DataFusionError| Refused::of(&error, memory_bytes);
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(memory_bytes as usize));
         let tables = Arc::new(Tables::new(&pool, memory_bytes));
-        let context = SessionContext::new_with_state(state(&pool).map_err(refused)?);
+        let mut state = state(&pool).map_err(refused)?;
         let local = LocalFunction {
             tables: Arc::clone(&tables),
             zone,
             params: query.params.clone(),
             dimensions: query.dimensions.clone(),
         };
-        context.register_udtf(LOCAL, Arc::new(local));
-        let all = tables.table(TableKind::All, &query.dimensions);
-        context.register_table(IMPRESSIONS, Arc::new(all)).map_err(refused)?;
+        state.register_udtf(LOCAL, Arc::new(local));
+        let schema = MemorySchemaProvider::new();
+        let register = |name: &str, table: NamedTable| schema.register_table(name.to_owned(), Arc::new(table));
+        register(IMPRESSIONS, tables.table(TableKind::All, &query.dimensions)).map_err(refused)?;
         for name in query.types.iter().filter(|name| *name != IMPRESSIONS) {
             let table = tables.table(TableKind::Type(name.clone()), &query.dimensions);
-            let reference = TableReference::bare(name.as_str());
-            context.register_table(reference, Arc::new(table)).map_err(refused)?;
+            register(name, table).map_err(refused)?;
         }
-        let uploads = uploads(&context, query, &pool).map_err(refused)?;
+        let new_upload = |table| Upload::new(table, &pool, memory_bytes);
+        let uploads: Vec<Upload> = query.uploads.iter().map(new_upload).collect();
+        for (table, upload) in query.uploads.iter().zip(&uploads) {
+            register(&table.name, upload.table()).map_err(refused)?;
+        }
+        state.register_catalog_list(catalogs(schema).map_err(refused)?);
         let statement = Statement::Statement(Box::new(statement));
-        // A state is a copy with all functions, so it is taken once.
-        let state = context.state();
         let plan = state.statement_to_plan(statement).await.map_err(refused)?;
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         options.verify_plan(&plan).map_err(refused)?;
@@ -85,7 +95,7 @@ impl Prepared {
         }
         // Only the plan of the execution says which columns it reads.
         let plan = state.create_physical_plan(&plan).await.map_err(refused)?;
-        Ok(Prepared { context, plan, tables, uploads, memory_bytes })
+        Ok(Prepared { context: task_context(&state), plan, tables, uploads, memory_bytes })
     }
 
     pub fn tables(&self) -> &Tables {
@@ -124,24 +134,36 @@ impl Prepared {
     /// [`Refused`].
     pub fn execute(&self) -> Result<Batches, Refused> {
         let refused = |error: DataFusionError| Refused::of(&error, self.memory_bytes);
-        let stream = execute_stream(Arc::clone(&self.plan), self.context.task_ctx()).map_err(refused)?;
+        let stream = execute_stream(Arc::clone(&self.plan), Arc::clone(&self.context)).map_err(refused)?;
         Ok(Batches { stream, memory_bytes: self.memory_bytes })
     }
 }
 
-/// The tables that the tenant has uploaded, each in the catalog of the query.
-fn uploads(
-    context: &SessionContext,
-    query: &Query,
-    pool: &Arc<dyn MemoryPool>,
-) -> Result<Vec<Upload>, DataFusionError> {
-    let mut uploads = Vec::with_capacity(query.uploads.len());
-    for table in &query.uploads {
-        let upload = Upload::new(table, pool, query.memory_bytes);
-        context.register_table(TableReference::bare(table.name.as_str()), Arc::new(upload.table()))?;
-        uploads.push(upload);
-    }
-    Ok(uploads)
+/// One catalog with one schema.
+fn catalogs(schema: MemorySchemaProvider) -> Result<Arc<dyn CatalogProviderList>, DataFusionError> {
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(SCHEMA, Arc::new(schema))?;
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    Ok(Arc::new(catalogs))
+}
+
+/// The context in which a plan is executed. It has no functions: the plan holds those that it calls, and `SessionState::task_ctx` would
+/// copy all of them.
+fn task_context(state: &SessionState) -> Arc<TaskContext> {
+    let id = state.session_id().to_owned();
+    let config = state.config().clone();
+    let runtime = Arc::clone(state.runtime_env());
+    Arc::new(TaskContext::new(
+        None,
+        id,
+        config,
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        runtime,
+    ))
 }
 
 /// The result of a query, as it comes.
@@ -171,7 +193,7 @@ fn state(pool: &Arc<dyn MemoryPool>) -> Result<SessionState, DataFusionError> {
         .with_target_partitions(1)
         .with_batch_size(BATCH_ROWS_MAX)
         .with_information_schema(false)
-        .with_create_default_catalog_and_schema(true)
+        .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(CATALOG, SCHEMA);
     let options = config.options_mut();
     options.execution.enable_recursive_ctes = false;
@@ -182,19 +204,38 @@ fn state(pool: &Arc<dyn MemoryPool>) -> Result<SessionState, DataFusionError> {
     let runtime =
         RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool)).with_disk_manager_builder(disk).build_arc()?;
     runtime.deregister_object_store(ObjectStoreUrl::local_filesystem().as_ref())?;
-    let scalars = datafusion::functions::all_default_functions();
-    let aggregates = datafusion::functions_aggregate::all_default_aggregate_functions();
-    let windows = datafusion::functions_window::all_default_window_functions();
-    let state = SessionStateBuilder::new()
+    let functions = &*FUNCTIONS;
+    let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
         .with_expr_planners(SessionStateDefaults::default_expr_planners())
-        .with_scalar_functions(scalars.into_iter().filter(|known| SCALARS.contains(&known.name())).collect())
-        .with_aggregate_functions(aggregates.into_iter().filter(|known| AGGREGATES.contains(&known.name())).collect())
-        .with_window_functions(windows.into_iter().filter(|known| WINDOWS.contains(&known.name())).collect())
+        .with_scalar_functions(functions.scalars.clone())
+        .with_aggregate_functions(functions.aggregates.clone())
+        .with_window_functions(functions.windows.clone())
         .build();
+    // Sets the time that `now()` returns.
+    state.mark_start_execution();
     Ok(state)
 }
+
+/// The functions that a query may call.
+struct Functions {
+    scalars: Vec<Arc<ScalarUDF>>,
+    aggregates: Vec<Arc<AggregateUDF>>,
+    windows: Vec<Arc<WindowUDF>>,
+}
+
+/// The allowed functions. A process looks them up once.
+static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
+    let scalars = datafusion::functions::all_default_functions();
+    let aggregates = datafusion::functions_aggregate::all_default_aggregate_functions();
+    let windows = datafusion::functions_window::all_default_window_functions();
+    Functions {
+        scalars: scalars.into_iter().filter(|known| SCALARS.contains(&known.name())).collect(),
+        aggregates: aggregates.into_iter().filter(|known| AGGREGATES.contains(&known.name())).collect(),
+        windows: windows.into_iter().filter(|known| WINDOWS.contains(&known.name())).collect(),
+    }
+});
 
 fn value(param: &Param) -> ScalarValue {
     match param {

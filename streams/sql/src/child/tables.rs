@@ -2,20 +2,22 @@
 //!
 //! The rows are once in memory. Each table makes its batches from them when a query reads it. No table has statistics.
 
+use super::conditions::TypeConditions;
 use super::local::{LocalTime, LocalTimes};
 use super::provider::{NamedTable, TableRows};
 use super::refused::Refused;
-use crate::frames::{ListingRun, Param, ReadColumns, ReadCounts, Refusal, Rows, ValueColumn};
+use crate::frames::{ListingRun, Param, ReadColumns, ReadCounts, Refusal, Rows, ValueColumn, sum};
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, Date32Array, Int64Array, StringViewArray, StringViewBuilder, TimestampMicrosecondArray,
-    UInt8Array, UInt32Array,
+    ArrayRef, AsArray, BooleanArray, Date32Array, Int64Array, StringViewArray, StringViewBuilder,
+    TimestampMicrosecondArray, UInt8Array, UInt32Array,
 };
-use datafusion::arrow::compute::take;
+use datafusion::arrow::buffer::Buffer;
+use datafusion::arrow::compute::{filter_record_batch, take};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{ScalarValue, plan_err};
+use datafusion::common::{ScalarValue, internal_err, plan_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
@@ -28,6 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tidemark_proto::series::calendar::Zone;
 
+/// The name of the column with the event type.
+pub const TYPE_COLUMN: &str = "type";
 const UTC: &str = "UTC";
 const HOUR_US: i64 = 3_600_000_000;
 const QUARTER_US: i64 = HOUR_US / 4;
@@ -40,7 +44,6 @@ const QUARTERS_BYTES: usize = 16;
 const SUM_BYTES: usize = 8;
 /// Columns of each table before those of dimensions.
 const ALL_COLUMNS: usize = 4;
-const TYPE_COLUMNS: usize = 3;
 const LOCAL_COLUMNS: usize = 7;
 /// Memory of a row's view of a value.
 const VALUE_BYTES: usize = 16;
@@ -89,6 +92,7 @@ pub enum TableKind {
 struct Partition {
     tables: Arc<Tables>,
     kind: TableKind,
+    conditions: TypeConditions,
     /// Of the columns below.
     schema: SchemaRef,
     columns: Vec<usize>,
@@ -177,18 +181,22 @@ impl Chunk {
     fn of(rows: Rows, reads: &ReadColumns) -> Result<Chunk, Refused> {
         let invalid = |_| Refused::new(Refusal::Internal, "rows with texts that are too long");
         let invalid_values = |_| Refused::new(Refusal::Internal, "values that are too long");
-        let sum = |quarters: &[u32; 4]| quarters.iter().map(|&count| i64::from(count)).sum();
-        let times = || rows.hours.iter().map(|&hour| i64::from(hour) * HOUR_US);
+        let len = rows.len();
+        let times = || rows.hours.iter().map(|&hour| i64::from(hour) * HOUR_US).collect::<Vec<_>>();
         let reads_value = |at: usize| reads.values.get(at).copied().unwrap_or_default();
         let value = |(at, column)| reads_value(at).then(|| of_dimension(column)).transpose();
-        let sums = || Int64Array::from_iter_values(rows.quarters.iter().map(sum));
+        let n = match reads.counts {
+            ReadCounts::None => None,
+            ReadCounts::Sums => Some(rows.sums.into_iter().map(|sum| sum as i64).collect::<Vec<_>>()),
+            ReadCounts::Quarters => Some(rows.quarters.iter().map(|quarters| sum(quarters) as i64).collect()),
+        };
         Ok(Chunk {
-            rows: rows.len(),
+            rows: len,
             listings: reads.listing.then(|| of_runs(&rows.listings)).transpose().map_err(invalid)?,
             types: StringViewArray::from_iter_values(&rows.types),
-            type_of: reads.event_type.then(|| UInt8Array::from(rows.type_of.to_vec())),
-            hours: reads.hour.then(|| TimestampMicrosecondArray::from_iter_values(times())),
-            n: (reads.counts > ReadCounts::None).then(sums),
+            type_of: reads.event_type.then(|| UInt8Array::new(Buffer::from(rows.type_of).into(), None)),
+            hours: reads.hour.then(|| TimestampMicrosecondArray::from(times())),
+            n: n.map(Int64Array::from),
             values: rows.values.iter().enumerate().map(value).collect::<Result<_>>().map_err(invalid_values)?,
             quarters: (reads.counts == ReadCounts::Quarters).then_some(rows.quarters),
         })
@@ -229,28 +237,23 @@ impl Chunk {
         })
     }
 
-    /// The rows of an event type.
-    fn rows_of_type(&self, name: &str) -> Result<UInt32Array> {
-        let wanted = self.types.iter().position(|known| known == Some(name));
-        let rows = self.type_of()?.values().iter().zip(0_u32..);
-        let rows = rows.filter(|(at, _)| Some(usize::from(**at)) == wanted);
-        Ok(UInt32Array::from_iter_values(rows.map(|(_, row)| row)))
+    /// The rows that meet conditions. `None`: all rows meet them.
+    fn selection(&self, conditions: &TypeConditions) -> Result<Option<BooleanArray>> {
+        match conditions.is_empty() {
+            true => Ok(None),
+            false => Ok(conditions.selection(&self.types, self.type_of()?)),
+        }
     }
 
-    /// A column of the table of an event type.
-    fn of_type(&self, rows: &UInt32Array, column: usize) -> Result<ArrayRef> {
-        Ok(match column {
-            0 => take(self.listings()?, rows, None)?,
-            1 => take(&self.hours()?, rows, None)?,
-            2 => take(self.n()?, rows, None)?,
-            _ => take(&self.value(column - TYPE_COLUMNS)?, rows, None)?,
-        })
-    }
-
-    fn local_rows(&self, times: &mut LocalTimes) -> Result<LocalRows> {
-        let mut columns = LocalColumns::with_room(self.rows * 4);
+    /// The quarters of the selected rows. Without a selection, of all rows.
+    fn local_rows(&self, selection: Option<&BooleanArray>, times: &mut LocalTimes) -> Result<LocalRows> {
+        let room = selection.map_or(self.rows, BooleanArray::true_count);
+        let mut columns = LocalColumns::with_room(room * 4);
         let quarters = self.quarters.as_ref().ok_or_else(missing)?;
         for ((row, quarters), hour) in (0_u32..).zip(quarters).zip(self.times()?.values()) {
+            if selection.is_some_and(|selection| !selection.value(row as usize)) {
+                continue;
+            }
             for (at, &count) in (0_i64..).zip(quarters).filter(|(_, count)| **count > 0) {
                 let quarter = hour + at * QUARTER_US;
                 columns.push(row, quarter, times.of(quarter / SECOND_US)?, count);
@@ -362,17 +365,25 @@ impl LocalColumns {
 }
 
 impl TableKind {
+    /// The column of `impressions` that is a column of this table. Tables of an event type have no column of types.
+    fn column_of_all(&self, column: usize) -> usize {
+        match self {
+            TableKind::Type(_) if column > 0 => column + 1,
+            TableKind::All | TableKind::Type(_) | TableKind::Local(_) => column,
+        }
+    }
+
     fn schema(&self, dimensions: &[String]) -> SchemaRef {
         let time = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Arc::from));
         let field = |name: &str, kind: DataType| Field::new(name, kind, false);
         let text = |name: &str| field(name, DataType::Utf8View);
         let n = field("n", DataType::Int64);
         let mut fields = match self {
-            TableKind::All => vec![text("listing"), text("type"), field("hour", time(Some(UTC))), n],
+            TableKind::All => vec![text("listing"), text(TYPE_COLUMN), field("hour", time(Some(UTC))), n],
             TableKind::Type(_) => vec![text("listing"), field("hour", time(Some(UTC))), n],
             TableKind::Local(_) => vec![
                 text("listing"),
-                text("type"),
+                text(TYPE_COLUMN),
                 field("quarter", time(Some(UTC))),
                 field("hour", time(Some(UTC))),
                 field("local_hour", time(None)),
@@ -386,27 +397,24 @@ impl TableKind {
 }
 
 impl Tables {
-    /// Notes that a plan reads some columns of a table.
-    fn note(&self, kind: &TableKind, columns: &[usize]) {
+    /// Notes that a plan reads some columns of a table, and the column of its conditions.
+    fn note(&self, kind: &TableKind, columns: &[usize], conditions: &TypeConditions) {
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.event_type |= !conditions.is_empty();
         let first_value = match kind {
-            TableKind::All => ALL_COLUMNS,
-            TableKind::Type(_) => {
-                reads.event_type = true;
-                TYPE_COLUMNS
-            }
+            TableKind::All | TableKind::Type(_) => ALL_COLUMNS,
             TableKind::Local(_) => {
                 reads.hour = true;
                 reads.counts = ReadCounts::Quarters;
                 LOCAL_COLUMNS
             }
         };
-        for column in columns {
+        for column in columns.iter().map(|&column| kind.column_of_all(column)) {
             match (kind, column) {
                 (_, 0) => reads.listing = true,
-                (TableKind::All | TableKind::Local(_), 1) => reads.event_type = true,
-                (TableKind::All, 2) | (TableKind::Type(_), 1) => reads.hour = true,
-                (TableKind::All, 3) | (TableKind::Type(_), 2) => reads.counts = reads.counts.max(ReadCounts::Sums),
+                (_, 1) => reads.event_type = true,
+                (TableKind::All | TableKind::Type(_), 2) => reads.hour = true,
+                (TableKind::All | TableKind::Type(_), 3) => reads.counts = reads.counts.max(ReadCounts::Sums),
                 (TableKind::All | TableKind::Type(_) | TableKind::Local(_), column) => {
                     let value = column.checked_sub(first_value).and_then(|at| reads.values.get_mut(at));
                     value.into_iter().for_each(|reads| *reads = true);
@@ -419,7 +427,11 @@ impl Tables {
     pub fn table(self: &Arc<Tables>, kind: TableKind, dimensions: &[String]) -> NamedTable {
         let schema = kind.schema(dimensions);
         let columns = (0..schema.fields().len()).collect();
-        let partition = Partition { tables: Arc::clone(self), kind, schema, columns };
+        let conditions = match &kind {
+            TableKind::Type(name) => TypeConditions::only(name),
+            TableKind::All | TableKind::Local(_) => TypeConditions::default(),
+        };
+        let partition = Partition { tables: Arc::clone(self), kind, conditions, schema, columns };
         NamedTable { rows: Arc::new(partition), is_named: Arc::clone(&self.are_named) }
     }
 }
@@ -437,19 +449,23 @@ impl Partition {
     }
 
     fn batch_of(&self, chunk: &Chunk, times: &mut Option<LocalTimes>) -> Result<RecordBatch> {
+        let selection = chunk.selection(&self.conditions)?;
         let columns = self.columns.iter();
-        let (count, columns): (usize, Result<Vec<ArrayRef>>) = match &self.kind {
-            TableKind::All => (chunk.rows, columns.map(|&column| chunk.all(column)).collect()),
-            TableKind::Type(name) => {
-                let rows = chunk.rows_of_type(name)?;
-                (rows.len(), columns.map(|&column| chunk.of_type(&rows, column)).collect())
-            }
-            TableKind::Local(zone) => {
-                let rows = chunk.local_rows(times.get_or_insert_with(|| LocalTimes::new(zone.clone())))?;
-                (rows.rows.len(), columns.map(|&column| chunk.local(&rows, column)).collect())
-            }
-        };
-        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        if let TableKind::Local(zone) = &self.kind {
+            let times = times.get_or_insert_with(|| LocalTimes::new(zone.clone()));
+            let rows = chunk.local_rows(selection.as_ref(), times)?;
+            return self.record(rows.rows.len(), columns.map(|&column| chunk.local(&rows, column)).collect());
+        }
+        let columns = columns.map(|&column| chunk.all(self.kind.column_of_all(column))).collect();
+        let batch = self.record(chunk.rows, columns)?;
+        match selection {
+            None => Ok(batch),
+            Some(rows) => Ok(filter_record_batch(&batch, &rows)?),
+        }
+    }
+
+    fn record(&self, rows: usize, columns: Result<Vec<ArrayRef>>) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns?, &options)?)
     }
 }
@@ -459,10 +475,22 @@ impl TableRows for Partition {
         &self.schema
     }
 
-    fn with_columns(&self, columns: &[usize]) -> Result<Arc<dyn PartitionStream>> {
+    fn can_apply(&self, condition: &Expr) -> bool {
+        match self.kind {
+            TableKind::All | TableKind::Local(_) => TypeConditions::can_apply(condition),
+            TableKind::Type(_) => false,
+        }
+    }
+
+    fn scan(&self, columns: &[usize], conditions: &[Expr]) -> Result<Arc<dyn PartitionStream>> {
+        // The engine may have changed a condition since the table accepted it.
+        if let Some(condition) = conditions.iter().find(|condition| !self.can_apply(condition)) {
+            return internal_err!("a table got a condition that it cannot apply: {condition}");
+        }
         let schema = Arc::new(self.schema.project(columns)?);
-        self.tables.note(&self.kind, columns);
-        Ok(Arc::new(Partition { schema, columns: columns.to_vec(), ..self.clone() }))
+        let conditions = self.conditions.clone().and(conditions);
+        self.tables.note(&self.kind, columns, &conditions);
+        Ok(Arc::new(Partition { schema, conditions, columns: columns.to_vec(), ..self.clone() }))
     }
 }
 

@@ -37,6 +37,7 @@ fn rows() -> Rows {
         type_of: Bytes::from_static(&[1, 1, 0]),
         hours: vec![400_000, 400_001, 400_001],
         quarters: vec![[1, 0, 0, 0], [0, 0, 0, 2], [5, 0, 7, 0]],
+        sums: Vec::new(),
         values: Vec::new(),
     }
 }
@@ -131,6 +132,7 @@ fn plan_says_which_columns_it_reads() {
             "SELECT hour, sum(n) AS n FROM impressions WHERE type = 'click' GROUP BY 1",
             ReadColumns { event_type: true, hour: true, ..sums },
         ),
+        ("SELECT sum(n) AS n FROM impressions WHERE type <> 'click'", ReadColumns { event_type: true, ..sums }),
         ("SELECT listing, n FROM click", ReadColumns { listing: true, event_type: true, ..sums }),
         ("SELECT hour FROM click", ReadColumns { hour: true, event_type: true, ..none }),
         ("SELECT hour, sum(n) AS n FROM impressions_local() GROUP BY hour", local),
@@ -150,6 +152,97 @@ fn plan_says_which_columns_it_reads() {
         ),
     ] {
         assert_eq!(reads(sql), Some(expected), "{sql}");
+    }
+}
+
+/// Conditions on the type, and how many of the three rows meet each.
+const CONDITIONS: [(&str, u64); 14] = [
+    ("type = 'click'", 2),
+    ("'impression' = type", 1),
+    ("type <> 'click'", 1),
+    ("NOT type = 'click'", 1),
+    ("type IN ('click', 'impression', 'cart', 'buy', 'share')", 3),
+    ("type NOT IN ('click', 'cart', 'buy', 'share')", 1),
+    ("type = 'cart'", 0),
+    ("type = 'click' AND type = 'impression'", 0),
+    ("type = 'click' OR type = 'impression'", 3),
+    ("type = 'impression' AND n > 3", 1),
+    ("type = 'click' OR n > 3", 3),
+    ("type = 'click' OR type IS NULL", 2),
+    ("type LIKE 'c%'", 2),
+    ("type = NULL", 0),
+];
+
+#[test]
+fn conditions_on_the_type_show_its_rows_only() {
+    for (condition, expected) in CONDITIONS {
+        for table in ["impressions", "impressions_local('UTC')"] {
+            // A row with counts in two quarters is two rows of local quarters.
+            let sql = format!("SELECT count(DISTINCT hour::text || type) AS c FROM {table} WHERE {condition}");
+            assert_eq!(ask_sql(&sql), Ok(format!("c\r\n{expected}\r\n")), "{sql}");
+        }
+        let sql = format!("SELECT count(*) AS c FROM impressions WHERE {condition}");
+        assert_eq!(ask_sql(&sql), Ok(format!("c\r\n{expected}\r\n")), "{sql}");
+        let sql = format!("SELECT listing, type, hour, n FROM impressions WHERE {condition} ORDER BY n");
+        let lines = ask_sql(&sql).unwrap().lines().count() as u64;
+        assert_eq!(lines, 1 + expected, "{sql}");
+    }
+    let limited = "SELECT type, n FROM impressions WHERE type = 'impression' LIMIT 1";
+    assert_eq!(ask_sql(limited), Ok("type,n\r\nimpression,12\r\n".to_owned()));
+    let behind = "SELECT n FROM impressions WHERE type = 'click' LIMIT 1 OFFSET 1";
+    assert_eq!(ask_sql(behind), Ok("n\r\n2\r\n".to_owned()));
+    let joined = "SELECT a.n AS a, b.n AS b FROM impressions a LEFT JOIN impressions b ON a.hour = b.hour AND b.type = 'impression' \
+                  WHERE a.type = 'click' ORDER BY a.n";
+    assert_eq!(ask_sql(joined), Ok("a,b\r\n1,\r\n2,12\r\n".to_owned()));
+}
+
+#[test]
+fn condition_that_the_engine_simplifies_is_still_met() {
+    // The engine pushes it to the table, and then finds that one of the two lists leaves nothing out.
+    let always = "SELECT count(*) AS c FROM (SELECT type AS t, type AS v FROM impressions) s \
+                  WHERE t NOT IN ('a', 'b', 'c', 'click') OR v NOT IN ('e', 'f', 'g', 'h')";
+    assert_eq!(ask_sql(always), Ok("c\r\n3\r\n".to_owned()));
+    let never = "SELECT count(*) AS c FROM (SELECT type AS t, type AS v FROM impressions) s \
+                 WHERE t IN ('a', 'b', 'c', 'click') AND v IN ('e', 'f', 'g', 'h')";
+    assert_eq!(ask_sql(never), Ok("c\r\n0\r\n".to_owned()));
+}
+
+#[test]
+fn types_of_each_message_have_numbers_of_their_own() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let child = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(theirs)).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
+    let sql = "SELECT type, sum(n) AS n FROM impressions WHERE type <> 'cart' GROUP BY type ORDER BY type";
+    frames::write(&mut ours, &Request::Query(query(sql))).unwrap();
+    let Reply::Planned(Planned { reads: Some(columns), .. }) = reply(&mut ours) else { panic!("not planned") };
+    let turned = Rows { types: vec!["click".to_owned(), "impression".to_owned()], ..rows() };
+    for rows in [rows(), turned] {
+        frames::write(&mut ours, &Request::Rows(rows.only(&columns))).unwrap();
+    }
+    frames::write(&mut ours, &Request::RowsEnd).unwrap();
+    let mut text = Vec::new();
+    loop {
+        match reply(&mut ours) {
+            Reply::Columns(_) => {}
+            Reply::Output(bytes) => text.extend(bytes),
+            Reply::Done { rows } => break assert_eq!(rows, 2),
+            other => panic!("{other:?}"),
+        }
+    }
+    // 3 clicks and 12 impressions, and the same turned.
+    assert_eq!(String::from_utf8(text).unwrap(), "type,n\r\nclick,15\r\nimpression,15\r\n");
+    drop(ours);
+    child.join().unwrap().unwrap();
+}
+
+#[test]
+fn tables_apply_conditions_on_the_type_themselves() {
+    let plan = |condition: &str| ask_sql(&format!("EXPLAIN SELECT n FROM impressions WHERE {condition}")).unwrap();
+    for condition in ["type = 'click'", "type IN ('a', 'b', 'c', 'd', 'e')", "type <> 'click'"] {
+        assert!(!plan(condition).contains("FilterExec"), "{condition}: {}", plan(condition));
+    }
+    for condition in ["type = 'click' OR n > 3", "type LIKE 'c%k'", "type = listing"] {
+        assert!(plan(condition).contains("FilterExec"), "{condition}: {}", plan(condition));
     }
 }
 
@@ -219,6 +312,7 @@ fn arrow_has_the_texts_of_its_rows_only() {
         type_of: vec![0; LISTINGS].into(),
         hours: vec![400_000; LISTINGS],
         quarters: vec![[1, 0, 0, 0]; LISTINGS],
+        sums: Vec::new(),
         values: Vec::new(),
     };
     let sql = "SELECT listing FROM click WHERE listing > '9' OR listing LIKE '%7' ORDER BY listing LIMIT 2";
@@ -343,9 +437,9 @@ fn query_joins_rows_with_an_uploaded_table() {
                JOIN prices p ON p.listing = i.listing GROUP BY i.listing";
     let expected = "listing,value,since,old\r\na,7.5,2026-01-01,6\r\n";
     frames::write(&mut ours, &Request::Query(Query { uploads, ..query(sql) })).unwrap();
-    let reads = Some(ReadColumns { listing: true, counts: ReadCounts::Sums, ..ReadColumns::default() });
-    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads, uploads: vec![1] }));
-    frames::write(&mut ours, &Request::Rows(rows())).unwrap();
+    let reads = ReadColumns { listing: true, counts: ReadCounts::Sums, ..ReadColumns::default() };
+    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads: Some(reads), uploads: vec![1] }));
+    frames::write(&mut ours, &Request::Rows(rows().only(&reads))).unwrap();
     let bytes = Bytes::from_static(PRICES);
     frames::write(&mut ours, &Request::Upload(frames::UploadPart { table: 1, bytes })).unwrap();
     frames::write(&mut ours, &Request::RowsEnd).unwrap();

@@ -17,6 +17,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
@@ -392,7 +393,11 @@ impl TableRows for UploadedRows {
         &self.0.schema
     }
 
-    fn with_columns(&self, columns: &[usize]) -> Result<Arc<dyn PartitionStream>, DataFusionError> {
+    fn can_apply(&self, _: &Expr) -> bool {
+        false
+    }
+
+    fn scan(&self, columns: &[usize], _: &[Expr]) -> Result<Arc<dyn PartitionStream>, DataFusionError> {
         let schema = Arc::new(self.0.schema.project(columns)?);
         Ok(Arc::new(UploadedColumns { content: Arc::clone(&self.0), columns: columns.to_vec(), schema }))
     }

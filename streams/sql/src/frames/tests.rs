@@ -13,6 +13,7 @@ fn rows() -> Rows {
         type_of: Bytes::from_static(&[0, 0]),
         hours: vec![7, 8],
         quarters: vec![[0, 1, 2, 3], [QUARTER_COUNT_MAX, 0, 0, 0]],
+        sums: Vec::new(),
         values: vec![ValueColumn { texts: vec!["NP".to_owned()], value_of: vec![None, Some(0)] }],
     }
 }
@@ -93,19 +94,21 @@ fn rows_of_read_columns_have_these_columns() {
         assert!(found.check().is_ok() && found.has(&columns) && !none.has(&columns) && !found.has(&all), "{columns:?}");
     }
     let sums = rows().only(&ReadColumns { counts: ReadCounts::Sums, ..ReadColumns::default() });
-    assert_eq!(sums.quarters, [[6, 0, 0, 0], [QUARTER_COUNT_MAX, 0, 0, 0]]);
-    assert_eq!(summed([QUARTER_COUNT_MAX, 1, 0, 0], true), [QUARTER_COUNT_MAX, 1, 0, 0]);
+    assert_eq!((sums.quarters.len(), &sums.sums[..]), (0, &[6, u64::from(QUARTER_COUNT_MAX)][..]));
+    assert_eq!(sum(&[QUARTER_COUNT_MAX; 4]), 4 * u64::from(QUARTER_COUNT_MAX));
 }
 
 #[test]
 fn rows_with_values_outside_their_limits_are_refused() {
-    let changes: [fn(&mut Rows); 9] = [
+    let changes: [fn(&mut Rows); 11] = [
         |rows| rows.hours.push(1),
         |rows| rows.listings[0].rows = 2,
         |rows| rows.listings[0].rows = u32::MAX,
         |rows| rows.types.clear(),
         |rows| rows.hours[0] = HOURS_MAX,
         |rows| rows.quarters[0][0] = QUARTER_COUNT_MAX + 1,
+        |rows| rows.sums = vec![1],
+        |rows| rows.sums = vec![SUM_END, 1],
         |rows| rows.values[0].value_of.push(None),
         |rows| rows.values[0].texts.clear(),
         |rows| rows.values = vec![rows.values[0].clone(); 5],
@@ -139,11 +142,13 @@ proptest! {
     ) {
         let len = hours.len();
         let quarters = counts.as_chunks::<4>().0[..len].to_vec();
+        let sums = quarters.iter().map(sum).collect();
         let rows = Rows {
             listings: vec![ListingRun { listing: "a".to_owned(), rows: len as u32 }],
             type_of: vec![0; len].into(),
             hours,
             quarters,
+            sums,
             values: Vec::new(),
             ..rows()
         };

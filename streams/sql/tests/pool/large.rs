@@ -52,6 +52,7 @@ fn rows_of_types(listings: u32, hours: u32) -> Vec<Rows> {
         type_of: (0..hours).flat_map(|_| 0..count as u8).collect::<Vec<_>>().into(),
         hours: (0..hours).flat_map(|hour| std::iter::repeat_n(490_000 + hour, count)).collect(),
         quarters: (0..hours).flat_map(|_| (1..=count as u32).map(|at| [at * (number + 1), 0, 0, 0])).collect(),
+        sums: Vec::new(),
         values: Vec::new(),
     };
     (0..listings).map(frame).collect()
