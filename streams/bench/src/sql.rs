@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemark_streams_sql::budget::TenantLimits;
-use tidemark_streams_sql::frames::{Format, ListingRun, Query, Rows};
+use tidemark_streams_sql::frames::{Format, ListingRun, Query, ReadColumns, Rows};
 use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
 use tidemark_streams_sql::pool::{Pool, PoolSettings};
 
@@ -347,7 +347,10 @@ async fn once(pool: &Arc<Pool>, sql: &str, rows: &[Rows]) -> Result<Run, BenchEr
     };
     if let Some(columns) = session.plan(query).await?.reads {
         // A server has gathered the rows before it sends them. A child that waits for each message would work longer for waking up.
-        let messages: Vec<Rows> = rows.iter().map(|rows| rows.only(&columns)).collect();
+        let messages: Vec<Rows> = match columns == ReadColumns::default() {
+            true => vec![Rows::counted(rows.iter().map(|rows| rows.len() as u32).sum())],
+            false => rows.iter().map(|rows| rows.only(&columns)).collect(),
+        };
         for rows in messages {
             session.rows(rows).await?;
         }

@@ -135,7 +135,7 @@ fn within(row: &RollupRow<'_>, range: QuarterRange) -> [u32; 4] {
     quarters
 }
 
-/// Messages with all rows, in their order, and the columns that the query reads.
+/// Messages with all rows, in their order, and the columns that the query reads. Rows without columns are one message.
 ///
 /// # Errors
 /// A row belongs to another tenant.
@@ -144,8 +144,9 @@ pub fn frames<'r>(
     asked: &'r TenantRange,
     columns: &'r ReadColumns,
 ) -> impl Iterator<Item = Result<Rows, SqlRowsError>> + use<'r> {
-    (0..rows.len()).step_by(FRAME_ROWS_MAX).map(move |from| {
-        let to = rows.len().min(from + FRAME_ROWS_MAX);
+    let rows_max = if *columns == ReadColumns::default() { u32::MAX as usize } else { FRAME_ROWS_MAX };
+    (0..rows.len()).step_by(rows_max).map(move |from| {
+        let to = rows.len().min(from + rows_max);
         Frame::new(asked, columns, to - from).of((from..to).map(|at| rows.get(at)))
     })
 }
@@ -301,6 +302,21 @@ mod tests {
             assert_eq!(found, whole.only(&columns));
             assert!(found.check().is_ok() && found.len() == 3 && found.has(&columns) && !found.has(&all));
         }
+    }
+
+    #[test]
+    fn rows_without_columns_are_one_message() {
+        let mut rows = Rollups::new();
+        for at in 0..FRAME_ROWS_MAX as u32 + 1 {
+            rows.push(RollupRow { hour: Hour(at), ..ROW }).unwrap();
+        }
+        let found: Vec<Rows> = frames(&rows, &asked(9, 0), &ReadColumns::default()).map(Result::unwrap).collect();
+        assert_eq!(found, [Rows::counted(rows.len() as u32)]);
+        rows.push(RollupRow { tenant: "b", ..ROW }).unwrap();
+        assert!(matches!(
+            frames(&rows, &asked(9, 0), &ReadColumns::default()).next(),
+            Some(Err(SqlRowsError::Foreign))
+        ));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::local::{LocalTime, LocalTimes};
 use super::provider::{NamedTable, TableRows};
 use super::refused::Refused;
 use crate::frames::{ListingRun, Param, ReadColumns, ReadCounts, Refusal, Rows, ValueColumn, sum};
+use crate::limits::{BATCH_ROWS_MAX, FRAME_ROWS_MAX};
 use datafusion::arrow::array::{
     ArrayRef, AsArray, BooleanArray, Date32Array, Int64Array, StringViewArray, StringViewBuilder,
     TimestampMicrosecondArray, UInt8Array, UInt32Array,
@@ -42,6 +43,7 @@ const TYPE_BYTES: usize = 1;
 const HOUR_BYTES: usize = 8;
 const QUARTERS_BYTES: usize = 16;
 const SUM_BYTES: usize = 8;
+const _: () = assert!(FRAME_ROWS_MAX <= BATCH_ROWS_MAX, "rows with columns are one batch");
 /// Columns of each table before those of dimensions.
 const ALL_COLUMNS: usize = 4;
 const LOCAL_COLUMNS: usize = 7;
@@ -138,7 +140,13 @@ impl Tables {
         let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = bytes_of(&rows, &reads);
         filling.reservation.try_grow(bytes).map_err(|_| Refused::memory(self.memory_bytes))?;
-        filling.chunks.push(Chunk::of(rows, &reads)?);
+        let mut chunk = Chunk::of(rows, &reads)?;
+        // Only rows without columns may be more than a batch.
+        while chunk.rows > BATCH_ROWS_MAX {
+            chunk.rows -= BATCH_ROWS_MAX;
+            filling.chunks.push(Chunk::counted(BATCH_ROWS_MAX));
+        }
+        filling.chunks.push(chunk);
         Ok(())
     }
 
@@ -177,6 +185,13 @@ fn bytes_of(rows: &Rows, reads: &ReadColumns) -> usize {
 }
 
 impl Chunk {
+    /// Rows without columns.
+    fn counted(rows: usize) -> Chunk {
+        let types = StringViewArray::from_iter_values([""; 0]);
+        let values = Vec::new();
+        Chunk { rows, listings: None, types, type_of: None, hours: None, quarters: None, n: None, values }
+    }
+
     /// The read columns of rows that were checked.
     fn of(rows: Rows, reads: &ReadColumns) -> Result<Chunk, Refused> {
         let invalid = |_| Refused::new(Refusal::Internal, "rows with texts that are too long");

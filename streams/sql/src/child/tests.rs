@@ -247,6 +247,27 @@ fn tables_apply_conditions_on_the_type_themselves() {
 }
 
 #[test]
+fn rows_that_are_only_counted_are_batches_of_the_engine() {
+    let most = crate::limits::BATCH_ROWS_MAX as u32;
+    let count = |rows: u32, sql: &str| {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let child = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(theirs)).unwrap();
+        assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
+        // `answer` sends the columns that are read of these rows: none.
+        let found = answer(&mut ours, &query(sql), &Rows::counted(rows)).unwrap();
+        drop(ours);
+        child.join().unwrap().unwrap();
+        String::from_utf8(found).unwrap()
+    };
+    for rows in [0, 1, most, most + 1, 3 * most] {
+        let sql = "SELECT count(*) AS c FROM impressions";
+        assert_eq!(count(rows, sql), format!("c\r\n{rows}\r\n"));
+    }
+    let joined = "SELECT count(*) AS c FROM impressions a, impressions b";
+    assert_eq!(count(most + 1, joined), format!("c\r\n{}\r\n", u64::from(most + 1).pow(2)));
+}
+
+#[test]
 fn rows_without_a_column_that_is_read_are_refused() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let child = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(theirs)).unwrap();

@@ -99,6 +99,21 @@ fn rows_of_read_columns_have_these_columns() {
 }
 
 #[test]
+fn rows_without_columns_may_be_many() {
+    let many = Rows::counted(u32::MAX);
+    let encoded = encode(&Request::Rows(many.clone())).unwrap();
+    assert_eq!(Request::decode(&encoded[HEAD_BYTES..]).unwrap(), Request::Rows(many.clone()));
+    assert!(many.has(&ReadColumns::default()) && !many.has(&ReadColumns { hour: true, ..ReadColumns::default() }));
+    let listing = |rows| ListingRun { listing: "a".to_owned(), rows };
+    let most = FRAME_ROWS_MAX as u32;
+    assert!(Rows { listings: vec![listing(most)], ..Rows::default() }.check().is_ok());
+    assert!(Rows { listings: vec![listing(most + 1)], ..Rows::default() }.check().is_err());
+    assert!(Rows { types: vec!["a".to_owned()], ..many.clone() }.check().is_err());
+    let values = vec![ValueColumn { texts: vec!["NP".to_owned()], value_of: vec![Some(0)] }];
+    assert!(Rows { values, ..many }.check().is_err());
+}
+
+#[test]
 fn rows_with_values_outside_their_limits_are_refused() {
     let changes: [fn(&mut Rows); 11] = [
         |rows| rows.hours.push(1),
