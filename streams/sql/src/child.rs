@@ -3,6 +3,7 @@
 //! * `guard`: rights that the process drops before it reads anything.
 //! * `walls`: checks that refuse texts before planning.
 //! * `session`: a catalog of the tenant's tables, and the available functions.
+//! * `engine_faults`: rewrites and rules around known faults of the engine.
 //! * `provider`: a table as the engine sees it; `tables`: the rows; `local`: hours of a zone's clock.
 //! * `conditions`: conditions on the event type, which tables apply.
 //! * `uploads`: tables that the tenant has uploaded.
@@ -10,6 +11,7 @@
 //! * `refused`: errors of DataFusion, as tenants see them.
 
 mod conditions;
+mod engine_faults;
 mod guard;
 mod local;
 mod output;

@@ -8,6 +8,10 @@ pub const TOKENS_MAX: usize = 20_000;
 pub const NESTING_MAX: usize = 50;
 /// Depth of a parsed expression, where a chain such as `a OR b OR c` nests too. A deeper expression is refused: `sql_complex`.
 pub const CHAIN_MAX: usize = 500;
+/// SELECTs within each other. A deeper query is refused: `sql_complex`.
+pub const QUERY_DEPTH_MAX: usize = 12;
+/// CASTs within each other. A deeper one is refused: `sql_complex`.
+pub const CAST_DEPTH_MAX: usize = 12;
 /// Tables that a query names. A query with more is refused: `sql_complex`.
 pub const RELATIONS_MAX: usize = 100;
 /// SELECTs of a query. A query with more is refused: `sql_complex`.

@@ -73,9 +73,7 @@ pub async fn ask(asking: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let format = Format::of(request.headers())?;
     let headers = request.headers().clone();
     let body = request::body(request, QUERY_BYTES_MAX).await?;
-    let body: QueryBody = serde_json::from_slice(&body).map_err(|error| {
-        Failure::bad("malformed_body", format!("the query is no JSON object of tenant, from, to, …: {error}"))
-    })?;
+    let body: QueryBody = request::object(&body, "tenant, from, to, …")?;
     let tenant = request::authorize_tenant(keys, &headers, body.tenant.as_deref())?;
     let question = body.checked(tenant, format, queries.source.names().types.dimensions())?;
     let question = Arc::new(question);

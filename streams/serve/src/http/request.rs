@@ -12,6 +12,7 @@ use hyper::header::{
     ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
 };
 use hyper::{Method, Request, StatusCode};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidemark_streams_intake::unpack::{Coding, UnpackError};
@@ -406,4 +407,16 @@ fn expired() -> Failure {
 
 fn forbidden() -> Failure {
     Failure::new(StatusCode::FORBIDDEN, "forbidden", "the token is not one for this request")
+}
+/// The fields of a body that is a JSON object. An array is refused: its elements would be taken for fields in their order.
+///
+/// # Errors
+/// `malformed_body`.
+pub fn object<T: DeserializeOwned>(body: &[u8], fields: &str) -> Result<T, Failure> {
+    let refused = |why: &str| Failure::bad("malformed_body", format!("the body is no JSON object of {fields}{why}"));
+    match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{') => serde_json::from_slice(body).map_err(|error| refused(&format!(": {error}"))),
+        Some(_) => Err(refused("")),
+        None => Err(refused(": it is empty")),
+    }
 }

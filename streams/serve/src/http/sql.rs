@@ -80,9 +80,7 @@ pub async fn ask(server: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let permit = server.sql_bodies.try_acquire().map_err(busy)?;
     let body = request::body(request, SQL_BODY_BYTES_MAX).await?;
     drop(permit);
-    let body: SqlBody = serde_json::from_slice(&body).map_err(|error| {
-        Failure::bad("malformed_body", format!("the body is no JSON object of query, params, from, to, …: {error}"))
-    })?;
+    let body: SqlBody = request::object(&body, "query, params, from, to, …")?;
     let tenant = request::tenant_of(caller, keys, &headers, body.tenant.as_deref())?;
     question::check_tenant(&tenant)?;
     let mut line = queries.sql_log.begin(&tenant, &body.query);

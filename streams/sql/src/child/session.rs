@@ -1,5 +1,6 @@
 //! A session for one query: a catalog with only the tenant's tables, and the allowed functions.
 
+use super::engine_faults;
 use super::provider::NamedTable;
 use super::refused::Refused;
 use super::tables::{LocalFunction, TableKind, Tables};
@@ -22,6 +23,8 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SessionState, SessionStateDefaults, TaskContext};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+use datafusion::optimizer::OptimizerRule;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::{SQLOptions, SessionConfig};
 use datafusion::sql::parser::Statement;
@@ -52,14 +55,15 @@ impl Prepared {
     /// # Errors
     /// [`Refused`].
     pub async fn of(query: &Query) -> Result<Prepared, Refused> {
-        let Checked { statement, params } = walls::check(&query.sql)?;
+        let Checked { mut statement, params } = walls::check(&query.sql)?;
+        engine_faults::compare_values_of_lists(&mut statement)?;
         if params != query.params.len() {
             let message = format!("{} values for {params} parameters of the query", query.params.len());
             return Err(Refused::new(Refusal::Params, message));
         }
         let zone = Zone::named(&query.zone).map_err(|error| Refused::new(Refusal::Params, error))?;
         let memory_bytes = query.memory_bytes;
-        let refused = |error: DataFusionError| Refused::of(&error, memory_bytes);
+        let refused = |error: DataFusionError| with_tables(Refused::of(&error, memory_bytes), query);
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(memory_bytes as usize));
         let tables = Arc::new(Tables::new(&pool, memory_bytes));
         let mut state = state(&pool).map_err(refused)?;
@@ -139,6 +143,18 @@ impl Prepared {
     }
 }
 
+/// Lists all tables in the error of a query that names a table which does not exist.
+fn with_tables(refused: Refused, query: &Query) -> Refused {
+    let engines = format!("table '{CATALOG}.{SCHEMA}.");
+    let unknown = refused.message.split_once(&engines).and_then(|(_, rest)| rest.strip_suffix("' not found"));
+    let Some(unknown) = unknown.filter(|_| refused.refusal == Refusal::Plan) else { return refused };
+    let types = query.types.iter().map(String::as_str).filter(|name| *name != IMPRESSIONS);
+    let uploads = query.uploads.iter().map(|table| table.name.as_str());
+    let known: Vec<&str> = std::iter::once(IMPRESSIONS).chain(types).chain(uploads).collect();
+    let message = format!("there is no table {unknown:?}; the tables: {}, {LOCAL}(zone)", known.join(", "));
+    Refused::new(Refusal::Plan, message)
+}
+
 /// One catalog with one schema.
 fn catalogs(schema: MemorySchemaProvider) -> Result<Arc<dyn CatalogProviderList>, DataFusionError> {
     let catalog = MemoryCatalogProvider::new();
@@ -204,36 +220,42 @@ fn state(pool: &Arc<dyn MemoryPool>) -> Result<SessionState, DataFusionError> {
     let runtime =
         RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool)).with_disk_manager_builder(disk).build_arc()?;
     runtime.deregister_object_store(ObjectStoreUrl::local_filesystem().as_ref())?;
-    let functions = &*FUNCTIONS;
+    let parts = &*PARTS;
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
         .with_expr_planners(SessionStateDefaults::default_expr_planners())
-        .with_scalar_functions(functions.scalars.clone())
-        .with_aggregate_functions(functions.aggregates.clone())
-        .with_window_functions(functions.windows.clone())
+        .with_optimizer_rules(parts.optimizer_rules.clone())
+        .with_physical_optimizer_rules(parts.physical_rules.clone())
+        .with_scalar_functions(parts.scalars.clone())
+        .with_aggregate_functions(parts.aggregates.clone())
+        .with_window_functions(parts.windows.clone())
         .build();
     // Sets the time that `now()` returns.
     state.mark_start_execution();
     Ok(state)
 }
 
-/// The functions that a query may call.
-struct Functions {
+/// Parts of each state: the allowed functions, and the rules of the optimizer.
+struct Parts {
     scalars: Vec<Arc<ScalarUDF>>,
     aggregates: Vec<Arc<AggregateUDF>>,
     windows: Vec<Arc<WindowUDF>>,
+    optimizer_rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
+    physical_rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
 }
 
-/// The allowed functions. A process looks them up once.
-static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
+/// A process makes them once.
+static PARTS: LazyLock<Parts> = LazyLock::new(|| {
     let scalars = datafusion::functions::all_default_functions();
     let aggregates = datafusion::functions_aggregate::all_default_aggregate_functions();
     let windows = datafusion::functions_window::all_default_window_functions();
-    Functions {
+    Parts {
         scalars: scalars.into_iter().filter(|known| SCALARS.contains(&known.name())).collect(),
         aggregates: aggregates.into_iter().filter(|known| AGGREGATES.contains(&known.name())).collect(),
         windows: windows.into_iter().filter(|known| WINDOWS.contains(&known.name())).collect(),
+        optimizer_rules: engine_faults::optimizer_rules(),
+        physical_rules: engine_faults::physical_rules(),
     }
 });
 

@@ -2,10 +2,12 @@
 
 use super::refused::Refused;
 use crate::frames::Refusal;
-use crate::limits::{CHAIN_MAX, NESTING_MAX, RELATIONS_MAX, SELECTS_MAX, SQL_BYTES_MAX, TOKENS_MAX};
+use crate::limits::{
+    CAST_DEPTH_MAX, CHAIN_MAX, NESTING_MAX, QUERY_DEPTH_MAX, RELATIONS_MAX, SELECTS_MAX, SQL_BYTES_MAX, TOKENS_MAX,
+};
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArguments, GroupByExpr, ObjectName, OrderBy, OrderByKind, Query, Select, SetExpr,
-    Statement, TableFactor, Value, ValueWithSpan, Visit, Visitor,
+    SetOperator, SetQuantifier, Statement, TableFactor, Value, ValueWithSpan, Visit, Visitor, visit_expressions,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -123,8 +125,19 @@ pub const AGGREGATES: [&str; 22] = [
     "var_pop",
 ];
 /// Functions of a window.
-pub const WINDOWS: [&str; 9] =
-    ["cume_dist", "dense_rank", "lag", "lead", "nth_value", "ntile", "percent_rank", "rank", "row_number"];
+pub const WINDOWS: [&str; 11] = [
+    "cume_dist",
+    "dense_rank",
+    "first_value",
+    "lag",
+    "last_value",
+    "lead",
+    "nth_value",
+    "ntile",
+    "percent_rank",
+    "rank",
+    "row_number",
+];
 /// Other names of functions above.
 const ALIASES: [(&str, &str); 18] = [
     ("character_length", "char_length"),
@@ -220,6 +233,9 @@ fn types_within_types(tokens: &[TokenWithSpan]) -> usize {
 #[derive(Default)]
 struct Walls {
     depth: usize,
+    /// The depth of queries and of casts, of which the engine plans each level several times.
+    queries: usize,
+    casts: usize,
     selects: usize,
     relations: usize,
     params: usize,
@@ -274,19 +290,27 @@ impl Visitor for Walls {
             return not_allowed("ORDER BY with ALL, WITH FILL or INTERPOLATE");
         }
         // A chain of UNIONs nests on the left side.
-        let mut body = &**body;
+        let mut bodies = vec![&**body];
         let mut operations = 0;
-        while let SetExpr::SetOperation { left, .. } = body {
+        while let Some(body) = bodies.pop() {
+            let SetExpr::SetOperation { left, op, set_quantifier, right } = body else { continue };
             operations += 1;
             below("UNIONs in a row", operations, SELECTS_MAX)?;
-            body = left;
+            let is_of_sets = matches!(set_quantifier, SetQuantifier::None | SetQuantifier::Distinct);
+            if *op != SetOperator::Union && !is_of_sets {
+                // The engine drops all duplicates, as without ALL.
+                return not_allowed("EXCEPT ALL or INTERSECT ALL");
+            }
+            bodies.extend([&**left, &**right]);
         }
         self.depth += 1;
-        ControlFlow::Continue(())
+        self.queries += 1;
+        below("SELECTs within each other", self.queries, QUERY_DEPTH_MAX)
     }
 
     fn post_visit_query(&mut self, _: &Query) -> ControlFlow<Refused> {
         self.depth -= 1;
+        self.queries -= 1;
         ControlFlow::Continue(())
     }
 
@@ -343,12 +367,21 @@ impl Visitor for Walls {
         below("parts of an expression within each other or in a chain", self.depth, CHAIN_MAX)?;
         match expr {
             Expr::Function(function) => allowed_function(function),
+            Expr::Cast { .. } => {
+                self.casts += 1;
+                below("CASTs within each other", self.casts, CAST_DEPTH_MAX)
+            }
+            // The engine keeps rows although the subquery has NULL.
+            Expr::InSubquery { expr, negated: true, .. } if !has_name(expr) => {
+                not_allowed("NOT IN (SELECT ...) after an expression without a column")
+            }
             _ => ControlFlow::Continue(()),
         }
     }
 
-    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<Refused> {
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Refused> {
         self.depth -= 1;
+        self.casts -= usize::from(matches!(expr, Expr::Cast { .. }));
         ControlFlow::Continue(())
     }
 
@@ -365,6 +398,15 @@ impl Visitor for Walls {
             }
         }
     }
+}
+
+/// Whether an expression names a column.
+fn has_name(expr: &Expr) -> bool {
+    visit_expressions(expr, |expr| match expr {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
+    .is_break()
 }
 
 /// The first clause of a SELECT that the engine does not execute. The engine ignores some of these clauses, so results would be wrong.
