@@ -106,6 +106,8 @@ pub enum CliError {
          `tidemark-streams types add-dimension`"
     )]
     UnknownDimension { name: String, known: String },
+    #[error("event type {name:?} is unknown; known types: {known}")]
+    UnknownType { name: String, known: String },
     #[error("event type {name} was deleted: `tidemark-streams types add {name}` begins a new type of this name")]
     TypeDeleted { name: String },
     #[error("{blobs} blobs may hold rows of deleted types: run the command again")]

@@ -12,16 +12,16 @@ use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Dimension, 
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::query::{self, Plan};
+use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::{Hour, HourRange, Quarter};
-use tidemark_streams_core::values::DimensionNames;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::parquet_rows::Wanted;
 
 pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
-    let names = directory.manifest().schema().dimensions().names;
-    let query = asked(args, &names)?;
+    let schema = directory.manifest().schema();
+    let query = asked(args, schema)?;
     let plan = query::plan_of_tenant(directory.manifest(), PARTITION, &args.tenant, query.hours());
     warn_of_incomplete(&plan);
     warn_of_retention(&plan, query.range.hours())?;
@@ -42,7 +42,13 @@ pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(())
 }
 
-fn asked(args: &QueryArgs, names: &DimensionNames) -> Result<CountQuery, CliError> {
+fn asked(args: &QueryArgs, schema: &Schema) -> Result<CountQuery, CliError> {
+    let names = &schema.dimensions().names;
+    let types: Vec<String> = args.event_type.iter().cloned().collect();
+    if let Some(name) = schema.first_unknown(&types) {
+        let known: Vec<&str> = schema.listed().iter().map(String::as_str).collect();
+        return Err(CliError::UnknownType { name: name.chars().take(80).collect(), known: known.join(", ") });
+    }
     let zone = Zone::named(&args.zone)?;
     let range = range(args, &zone)?;
     let previous = match args.compare {
@@ -68,7 +74,7 @@ fn asked(args: &QueryArgs, names: &DimensionNames) -> Result<CountQuery, CliErro
         range,
         zone,
         dimensions: vec![dimension],
-        types: args.event_type.iter().cloned().collect(),
+        types,
         listings: Vec::new(),
         values: args.values.iter().map(wanted).collect::<Result<_, CliError>>()?,
         previous,

@@ -85,7 +85,7 @@ fn counts_are_printed_by_hour_day_and_listing() {
     );
     assert_eq!(shop.said(&["query", "a", "--to", "2026-01-01T00:45:00Z", "--by", "listing"]), "x\t2\n");
     assert_eq!(shop.said(&["query", "nobody"]), "");
-    assert_eq!(shop.said(&["query", "a", "--type", "click"]), "");
+    assert!(shop.refused(&["query", "a", "--type", "click"]).contains("unknown; known types: impression"));
     assert!(shop.refused(&["query", "a", "--from", "2026-01-02", "--to", "2026-01-01"]).contains("is not before"));
     assert!(shop.refused(&["query", "a", "--zone", "Mars/Base"]).contains("unknown time zone \"Mars/Base\""));
 }

@@ -111,6 +111,8 @@ fn unknown_dimensions_are_named_with_the_known_ones() {
             refused.contains("\"land\" is no grouping and no dimension") && refused.contains("dimensions: country")
         );
     }
+    let refused = shop.refused(&["query", "a", "--type", "impresion"]);
+    assert!(refused.contains("event type \"impresion\" is unknown; known types: impression"), "{refused}");
     let refused = |arguments: &[&str]| shop.refused(&[&["types", "add-dimension"], arguments].concat());
     assert!(refused(&["view", "country"]).contains("event type view is unknown; known are: impression"));
     assert!(refused(&["impression", "hour"]).contains("not the name of a field or column"));

@@ -176,6 +176,13 @@ impl Schema {
         &self.listed
     }
 
+    /// The first of some names that no event type has or had. `None`: there is none, or older blobs may have it.
+    pub fn first_unknown<'n>(&self, names: &'n [String]) -> Option<&'n str> {
+        let is_known = |name: &String| self.listed.contains(name) || self.former.contains_key(name);
+        let unknown = names.iter().find(|name| !is_known(name)).map(String::as_str);
+        unknown.filter(|_| self.is_whole && !self.listed.is_empty())
+    }
+
     /// Whether blobs have only the listed names.
     pub fn is_whole(&self) -> bool {
         self.is_whole

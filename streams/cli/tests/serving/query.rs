@@ -223,6 +223,9 @@ fn bad_queries_are_refused_with_value_and_limit() {
         assert_eq!(answer.status, 400, "{answer:?}");
         (answer.code(), answer.json()["error"]["message"].as_str().unwrap().to_owned())
     };
+    // A server that begins has not read the names of types yet.
+    let other = json!({ "tenant": "t", "from": "2026-01-01", "to": "2026-01-02", "types": ["impresion"] }).to_string();
+    until("the names of types", || server.post(QUERY, other.as_str()).status == 400);
     let many: Vec<String> = (0..101).map(|listing| listing.to_string()).collect();
     let cases = [
         (json!({ "compare": "next" }), "compare", "compare \"next\": \"previous\", \"week\" or \"month\""),
@@ -235,6 +238,7 @@ fn bad_queries_are_refused_with_value_and_limit() {
         (json!({ "dimensions": ["quarter", "day"] }), "dimensions", "quarter and day are both given"),
         (json!({ "dimensions": ["listing", "listing"] }), "dimensions", "\"listing\" is given twice"),
         (json!({ "dimensions": ["sku"] }), "dimensions", "\"sku\" is unknown; known dimensions: quarter, hour, day"),
+        (json!({ "types": ["impresion"] }), "types", "type \"impresion\" is unknown; known types: click, impression"),
         (json!({ "listings": many }), "listings", "101 listings: at most 100"),
         (json!({ "listings": [""] }), "listings", "listing"),
         (json!({ "zeros": true, "dimensions": ["hour", "listing"] }), "zeros", "the only dimension"),

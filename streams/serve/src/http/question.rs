@@ -6,21 +6,23 @@ use super::counted::{self, Counted, Format};
 use super::request::{self, shown};
 use crate::fetch::{FetchError, Fetched};
 use crate::messages::Pinned;
+use crate::names::Names;
 use crate::queries::Queries;
 use crate::query::{self, QueryError, RowSources};
 use crate::settings::{QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, ROWS_DEFAULT, ROWS_MAX};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::series::calendar::Zone;
-use tidemark_streams_core::event::{check_listing, is_event_type_name};
+use tidemark_streams_core::event::{EventTypes, check_listing, is_event_type_name};
 use tidemark_streams_core::limits::TENANT_BYTES_MAX;
 use tidemark_streams_core::query::counts::{CountError, CountQuery, Dimension, WantedValue};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
+use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::time::Quarter;
 use tidemark_streams_core::values::DimensionNames;
 
@@ -75,7 +77,7 @@ pub async fn ask(asking: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let body = request::body(request, QUERY_BYTES_MAX).await?;
     let body: QueryBody = request::object(&body, "tenant, from, to, …")?;
     let tenant = request::authorize_tenant(keys, &headers, body.tenant.as_deref())?;
-    let question = body.checked(tenant, format, queries.source.names().types.dimensions())?;
+    let question = body.checked(tenant, format, &queries.source.names())?;
     let question = Arc::new(question);
     let _open = asking.enter()?;
     let answered = tokio::time::timeout(TIMEOUT, answer(asking, &question)).await;
@@ -154,7 +156,9 @@ fn failure(queries: &Queries, error: &QueryError) -> Failure {
 }
 
 impl QueryBody {
-    fn checked(self, tenant: String, format: Format, names: &DimensionNames) -> Result<Question, Failure> {
+    fn checked(self, tenant: String, format: Format, names: &Names) -> Result<Question, Failure> {
+        let Names { schema, types: accepted } = names;
+        let names = accepted.dimensions();
         let text = serde_json::to_string(&(&tenant, &self)).unwrap_or_default();
         check_tenant(&tenant)?;
         let zone = zone(self.zone.as_deref())?;
@@ -175,7 +179,7 @@ impl QueryBody {
             range,
             zone,
             dimensions,
-            types: types(self.types.unwrap_or_default())?,
+            types: types(self.types.unwrap_or_default(), schema, accepted)?,
             listings: listings(self.listings.unwrap_or_default())?,
             values: wanted_values(self.values.unwrap_or_default(), names)?,
             previous,
@@ -253,9 +257,18 @@ fn wanted_values(asked: BTreeMap<String, Vec<String>>, names: &DimensionNames) -
     Ok(wanted)
 }
 
-fn types(names: Vec<String>) -> Result<Vec<String>, Failure> {
-    match names.iter().find(|name| !is_event_type_name(name)) {
-        Some(name) => Err(Failure::bad("types", format!("type {:?} is no name of an event type", shown(name)))),
+fn types(names: Vec<String>, schema: &Schema, accepted: &EventTypes) -> Result<Vec<String>, Failure> {
+    if let Some(name) = names.iter().find(|name| !is_event_type_name(name)) {
+        return Err(Failure::bad("types", format!("type {:?} is no name of an event type", shown(name))));
+    }
+    let asked: Vec<String> = names.iter().filter(|name| accepted.find(name).is_none()).cloned().collect();
+    match schema.first_unknown(&asked) {
+        Some(name) => {
+            let known: BTreeSet<&str> = schema.listed().iter().chain(accepted.names()).map(String::as_str).collect();
+            let known: Vec<&str> = known.into_iter().collect();
+            let message = format!("type {:?} is unknown; known types: {}", shown(name), known.join(", "));
+            Err(Failure::bad("types", message))
+        }
         None => Ok(names),
     }
 }
