@@ -1,7 +1,7 @@
 //! Reads pages of a column. The library finds pages and decodes values. This module decompresses pages, with one zstd context per thread.
 //!
-//! The library creates a zstd context for each column of each row group. A query reads a page or two per column of many files, so creating
-//! contexts would take as long as decoding.
+//! The library creates a zstd context for each column of each row group. A query reads a page or two per column of many files. Contexts took
+//! a quarter of its processor time.
 
 use super::RowsError;
 use bytes::Bytes;

@@ -2,6 +2,8 @@
 
 use super::*;
 use bytes::Bytes;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use proptest::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -100,6 +102,32 @@ fn tenant_whose_rows_are_apart_is_refused() {
     assert_eq!(decode(bytes.clone(), Wanted::Tenant("b")).unwrap().len(), 1);
     let (all, footer) = decode_with_footer(bytes.clone()).unwrap();
     assert!(!is_as_written(&bytes, &all, &footer).unwrap());
+}
+
+#[test]
+fn row_groups_that_no_writer_writes_are_refused() {
+    let mut rows = Rollups::new();
+    rows.push(rows_of_one("a")).unwrap();
+    let bytes = Arc::new(Bytes::from(encode(&rows, &plain()).unwrap()));
+    let whole = read::metadata(&bytes).unwrap();
+    let changed = |count: i64, codec: Compression| {
+        let group = whole.row_group(0);
+        let column = |chunk: &ColumnChunkMetaData| chunk.clone().into_builder().set_compression(codec).build().unwrap();
+        let columns = group.columns().iter().map(column).collect();
+        let group = group.clone().into_builder().set_num_rows(count).set_column_metadata(columns).build().unwrap();
+        ParquetMetaData::new(whole.file_metadata().clone(), vec![group])
+    };
+    let zstd = Compression::ZSTD(ZstdLevel::default());
+    let most = GROUP_ROWS as i64;
+    assert_eq!(read::rows_of(&changed(most, zstd), 0, "a").unwrap(), 0..GROUP_ROWS);
+    for count in [most + 1, i64::MAX, -1] {
+        let error = read::rows_of(&changed(count, zstd), 0, "a").unwrap_err().to_string();
+        assert!(error.contains("a number of rows that no writer gives it"), "{count}: {error}");
+    }
+    assert!(pages::RowGroup::new(&bytes, &changed(1, zstd), 0).pages(TENANT).is_ok());
+    let plain = changed(1, Compression::UNCOMPRESSED);
+    let error = pages::RowGroup::new(&bytes, &plain, 0).pages(TENANT).err().unwrap().to_string();
+    assert!(error.contains("not compressed with zstd"), "{error}");
 }
 
 fn rows_of_one(tenant: &str) -> RollupRow<'_> {
