@@ -45,7 +45,7 @@ pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
 fn asked(args: &QueryArgs, schema: &Schema) -> Result<CountQuery, CliError> {
     let names = &schema.dimensions().names;
     let types: Vec<String> = args.event_type.iter().cloned().collect();
-    if let Some(name) = schema.first_unknown(&types) {
+    if let Some(name) = schema.first_unknown(&types, &[]) {
         let known: Vec<&str> = schema.listed().iter().map(String::as_str).collect();
         return Err(CliError::UnknownType { name: name.chars().take(80).collect(), known: known.join(", ") });
     }

@@ -176,11 +176,14 @@ impl Schema {
         &self.listed
     }
 
-    /// The first of some names that no event type has or had. `None`: there is none, or older blobs may have it.
-    pub fn first_unknown<'n>(&self, names: &'n [String]) -> Option<&'n str> {
-        let is_known = |name: &String| self.listed.contains(name) || self.former.contains_key(name);
+    /// The first of some names that no event type has or had. `None`: there is none, or older blobs may have it. `accepted` are the names
+    /// that a server takes now; it may have counted none of them yet.
+    pub fn first_unknown<'n>(&self, names: &'n [String], accepted: &[String]) -> Option<&'n str> {
+        let is_known =
+            |name: &String| self.listed.contains(name) || accepted.contains(name) || self.former.contains_key(name);
         let unknown = names.iter().find(|name| !is_known(name)).map(String::as_str);
-        unknown.filter(|_| self.is_whole && !self.listed.is_empty())
+        let has_names = !self.listed.is_empty() || !accepted.is_empty();
+        unknown.filter(|_| self.is_whole && has_names)
     }
 
     /// Whether blobs have only the listed names.

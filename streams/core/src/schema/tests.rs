@@ -341,3 +341,18 @@ fn events_may_have_the_dimensions_of_their_type_only() {
     let refused = raw("click").check(Now(u64::MAX), &types).unwrap_err();
     assert_eq!(refused.to_string(), "event type click has no dimension country (value \"NP\"); its dimensions: none");
 }
+
+#[test]
+fn names_that_no_type_has_or_had_are_unknown() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let changed = schema(&[rename("view", "look"), delete("click")]);
+    assert_eq!(changed.first_unknown(&names(&["impression", "view", "look", "click"]), &[]), None);
+    assert_eq!(changed.first_unknown(&names(&["look", "cart", "buy"]), &[]), Some("cart"));
+    assert_eq!(changed.first_unknown(&names(&["look", "cart", "buy"]), &names(&["cart"])), Some("buy"));
+    let new = Schema::default();
+    assert_eq!(new.first_unknown(&names(&["cart"]), &[]), None, "nothing is known yet");
+    assert_eq!(new.first_unknown(&names(&["cart"]), &names(&["buy"])), Some("cart"));
+    let mut older = schema(&[]);
+    older.claim(None).unwrap();
+    assert_eq!(older.first_unknown(&names(&["cart"]), &[]), None, "older blobs may have it");
+}

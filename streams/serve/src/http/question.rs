@@ -261,8 +261,7 @@ fn types(names: Vec<String>, schema: &Schema, accepted: &EventTypes) -> Result<V
     if let Some(name) = names.iter().find(|name| !is_event_type_name(name)) {
         return Err(Failure::bad("types", format!("type {:?} is no name of an event type", shown(name))));
     }
-    let asked: Vec<String> = names.iter().filter(|name| accepted.find(name).is_none()).cloned().collect();
-    match schema.first_unknown(&asked) {
+    match schema.first_unknown(&names, accepted.names()) {
         Some(name) => {
             let known: BTreeSet<&str> = schema.listed().iter().chain(accepted.names()).map(String::as_str).collect();
             let known: Vec<&str> = known.into_iter().collect();
