@@ -179,7 +179,7 @@ pub struct Inspected {
     pub rows: u64,
 }
 
-/// Rows of the tenant, by columns. A column that the query does not read may be empty. Without any column, a message has any number of rows.
+/// Rows of the tenant, by columns. A column that the query does not read may be empty. A message without columns has any number of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rows {
     /// Listings, and the number of rows of each in turn. Where the query reads no listing, one run without a text has all rows.

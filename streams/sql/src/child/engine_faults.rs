@@ -125,7 +125,7 @@ fn joined(mut parts: Vec<Expr>, op: BinaryOperator) -> Expr {
 }
 
 /// Whether an expression is a number, a text or a truth value.
-pub fn is_constant(expr: &Expr) -> bool {
+fn is_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Value(value) => !matches!(value.value, Value::Null | Value::Placeholder(_)),
         Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_constant(expr),

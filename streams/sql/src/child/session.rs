@@ -33,7 +33,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use tidemark_proto::series::calendar::Zone;
 
-/// The name of the catalog, and of its only schema. Messages about unknown tables show them.
+/// The name of the catalog, and of its only schema. The engine's message about an unknown table shows them.
 const CATALOG: &str = "tidemark";
 const SCHEMA: &str = "streams";
 /// The table of all rows.

@@ -65,6 +65,11 @@ fn answer(socket: &mut UnixStream, query: &Query, rows: &Rows) -> Output {
         other => panic!("{other:?}"),
     }
     frames::write(socket, &Request::RowsEnd).unwrap();
+    result(socket)
+}
+
+/// The result of a query that has all its rows.
+fn result(socket: &mut UnixStream) -> Output {
     let mut text = Vec::new();
     loop {
         match reply(socket) {
@@ -226,9 +231,13 @@ fn known_faults_of_the_engine_give_right_rows() {
     let wrong: Vec<_> = cases.into_iter().filter(is_wrong).map(|(sql, _)| (sql, answer(sql))).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     // The listing with a long name has no click, so `a.listing` is NULL in its row.
-    let joined = "SELECT b.listing AS k, b.n AS n FROM click a RIGHT JOIN impressions b ON a.listing = b.listing AND a.hour = b.hour \
-                  WHERE substr(a.listing, 1, 1) = 'a' ORDER BY n";
-    assert_eq!(ask_sql(joined), Ok("k,n\r\na,1\r\na,2\r\n".to_owned()));
+    for side in ["RIGHT", "FULL"] {
+        let joined = format!(
+            "SELECT b.listing AS k, b.n AS n FROM click a {side} JOIN impressions b ON a.listing = b.listing AND a.hour = b.hour \
+             WHERE substr(a.listing, 1, 1) = 'a' ORDER BY n"
+        );
+        assert_eq!(ask_sql(&joined), Ok("k,n\r\na,1\r\na,2\r\n".to_owned()), "{side}");
+    }
     let sql = "SELECT count(*) AS c FROM impressions WHERE listing NOT IN ($1, 'x') AND listing IN ('a', 'b')";
     for (param, expected) in [(Param::Null, 0), (Param::Text("y".to_owned()), 2), (Param::Text("a".to_owned()), 0)] {
         assert_eq!(ask(Query { params: vec![param], ..query(sql) }), Ok(format!("c\r\n{expected}\r\n")));
@@ -296,15 +305,7 @@ fn types_of_each_message_have_numbers_of_their_own() {
         frames::write(&mut ours, &Request::Rows(rows.only(&columns))).unwrap();
     }
     frames::write(&mut ours, &Request::RowsEnd).unwrap();
-    let mut text = Vec::new();
-    loop {
-        match reply(&mut ours) {
-            Reply::Columns(_) => {}
-            Reply::Output(bytes) => text.extend(bytes),
-            Reply::Done { rows } => break assert_eq!(rows, 2),
-            other => panic!("{other:?}"),
-        }
-    }
+    let text = result(&mut ours).unwrap();
     // 3 clicks and 12 impressions, and the same turned.
     assert_eq!(String::from_utf8(text).unwrap(), "type,n\r\nclick,15\r\nimpression,15\r\n");
     drop(ours);
@@ -540,15 +541,7 @@ fn query_joins_rows_with_an_uploaded_table() {
     let bytes = Bytes::from_static(PRICES);
     frames::write(&mut ours, &Request::Upload(frames::UploadPart { table: 1, bytes })).unwrap();
     frames::write(&mut ours, &Request::RowsEnd).unwrap();
-    let mut text = Vec::new();
-    loop {
-        match reply(&mut ours) {
-            Reply::Columns(_) => {}
-            Reply::Output(bytes) => text.extend(bytes),
-            Reply::Done { rows: 1 } => break,
-            other => panic!("{other:?}"),
-        }
-    }
+    let text = result(&mut ours).unwrap();
     assert_eq!(String::from_utf8(text).unwrap(), expected);
     drop(ours);
     child.join().unwrap().unwrap();

@@ -10,29 +10,22 @@ const COUNT_BYTES: usize = 4;
 
 /// Adds a column: a byte with the width of its numbers, and the numbers. A column of zeros has width 0.
 fn pack(to: &mut Vec<u8>, numbers: impl ExactSizeIterator<Item = u64> + Clone) {
-    let width = match numbers.clone().fold(0, |all, number| all | number) {
-        0 => 0,
-        1..=0xff => 1,
-        0x100..=0xffff => 2,
-        0x1_0000..=0xffff_ffff => 4,
-        0x1_0000_0000.. => 8,
-    };
-    to.push(width);
-    match width {
-        0 => {}
-        1 => put(to, numbers, |number| [number as u8]),
-        2 => put(to, numbers, |number| (number as u16).to_le_bytes()),
-        4 => put(to, numbers, |number| (number as u32).to_le_bytes()),
-        _ => put(to, numbers, u64::to_le_bytes),
+    match numbers.clone().fold(0, |all, number| all | number) {
+        0 => to.push(0),
+        1..=0xff => put(to, numbers, |number| [number as u8]),
+        0x100..=0xffff => put(to, numbers, |number| (number as u16).to_le_bytes()),
+        0x1_0000..=0xffff_ffff => put(to, numbers, |number| (number as u32).to_le_bytes()),
+        0x1_0000_0000.. => put(to, numbers, u64::to_le_bytes),
     }
 }
 
-/// Appends each number in `WIDTH` bytes.
+/// Appends the width of a column, and each number in `WIDTH` bytes.
 fn put<const WIDTH: usize>(
     to: &mut Vec<u8>,
     numbers: impl ExactSizeIterator<Item = u64>,
     bytes: impl Fn(u64) -> [u8; WIDTH],
 ) {
+    to.push(WIDTH as u8);
     let start = to.len();
     to.resize(start + numbers.len() * WIDTH, 0);
     to[start..].as_chunks_mut().0.iter_mut().zip(numbers).for_each(|(place, number)| *place = bytes(number));
