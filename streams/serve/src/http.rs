@@ -1,6 +1,8 @@
 //! Requests and answers over HTTP/1.1.
 
+mod accept;
 mod answer;
+mod arrow;
 mod asking;
 mod assets;
 mod counted;

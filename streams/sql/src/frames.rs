@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// The version of the messages.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Bytes of the length in front of a message.
 pub const HEAD_BYTES: usize = 4;
 /// The largest count of a quarter of an hour in one row.
@@ -113,7 +113,9 @@ pub enum Format {
     Json,
     Csv,
     /// Arrow's stream of record batches.
-    Arrow,
+    ArrowStream,
+    /// Arrow's file: the record batches, and where each of them begins.
+    ArrowFile,
 }
 
 /// The input of a planned query.

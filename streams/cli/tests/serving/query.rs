@@ -156,7 +156,7 @@ fn answer_that_the_client_has_is_not_sent_again() {
 }
 
 #[test]
-fn rows_come_as_csv_for_clients_that_accept_it() {
+fn rows_come_in_the_format_that_the_client_accepts() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &["--flush-s", "3600"]);
     server.send(at("t", "a \"lamp\", red", "2026-01-01T00:10:00Z", 2) + &at("t", "=1+1", "2026-01-01T00:10:00Z", 1));
@@ -180,6 +180,17 @@ fn rows_come_as_csv_for_clients_that_accept_it() {
     assert_eq!(answer.header("tidemark-more").as_deref(), Some("true"));
     let total = csv(&json!({ "tenant": "t", "from": "2026-01-01", "to": "2026-01-02", "dimensions": [] }));
     assert_eq!(total.text, "n\r\n3\r\n");
+    let arrow = |format: &str| {
+        let answer = server.request("POST", QUERY, &[&format!("accept: {format}")], query.to_string().as_bytes());
+        let answer = answer.unwrap();
+        let header = |name: &str| answer.header(name).unwrap_or_default();
+        assert_eq!((answer.status, header("content-type")), (200, format.to_owned()));
+        assert_eq!((header("tidemark-total"), header("tidemark-state")), ("3".to_owned(), "settled".to_owned()));
+        assert!(answer.text.contains("a \"lamp\", red") && answer.text.contains("=1+1"), "{answer:?}");
+        answer.text
+    };
+    assert!(!arrow("application/vnd.apache.arrow.stream").contains("ARROW1"));
+    assert!(arrow("application/vnd.apache.arrow.file").starts_with("ARROW1"));
     let other = server.request("POST", QUERY, &["accept: image/png"], query.to_string().as_bytes()).unwrap();
     assert_eq!((other.status, other.code().as_str()), (406, "not_acceptable"));
 }

@@ -72,6 +72,9 @@ fn answers_have_the_format_that_is_accepted() {
     let arrow = asked("accept: application/vnd.apache.arrow.stream");
     assert_eq!(arrow.header("content-type").as_deref(), Some("application/vnd.apache.arrow.stream"));
     assert!(arrow.text.contains("la,mp"), "{arrow:?}");
+    let file = asked("accept: text/csv;q=0.9, application/vnd.apache.arrow.file");
+    assert_eq!(file.header("content-type").as_deref(), Some("application/vnd.apache.arrow.file"));
+    assert!(file.text.starts_with("ARROW1") && file.text.contains("la,mp"), "{file:?}");
     assert_eq!(asked("accept: image/png").code(), "not_acceptable");
 }
 

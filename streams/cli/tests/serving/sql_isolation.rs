@@ -34,7 +34,13 @@ const LISTINGS: usize = 6;
 const HOURS: usize = 4;
 /// The hours of a batch of events, so that rows are in several blobs.
 const BATCHES: [[usize; 2]; 2] = [[0, 1], [2, 3]];
-const FORMATS: [&str; 4] = ["application/json", "application/json", "text/csv", "application/vnd.apache.arrow.stream"];
+const FORMATS: [&str; 5] = [
+    "application/json",
+    "application/json",
+    "text/csv",
+    "application/vnd.apache.arrow.stream",
+    "application/vnd.apache.arrow.file",
+];
 
 /// Rows of a tenant: each has more than the one before.
 fn listings_of(tenant: usize) -> usize {

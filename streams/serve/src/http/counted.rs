@@ -1,10 +1,11 @@
-//! The answer to a query: JSON, or rows as CSV.
+//! The answer to a query: JSON, or rows as CSV or Arrow.
 
+use super::accept::{ARROW_FILE, ARROW_STREAM};
 use super::answer::{Answer, Failure};
+use super::arrow;
 use super::request;
 use crate::messages::{AsOf, Pinned};
-use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, HeaderMap, HeaderName, HeaderValue};
-use hyper::{StatusCode, header};
+use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, HeaderName, HeaderValue, VARY};
 use serde_json::{Map, Value, json};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
@@ -12,19 +13,13 @@ use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Counts, Dim
 use tidemark_streams_core::query::range::{Known, QuarterRange, RangeState};
 use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_core::values::DimensionNames;
+use tidemark_streams_sql::frames::Format;
 
 /// The tenant, zone and range of a request.
 pub struct Asked<'a> {
     pub tenant: &'a str,
     pub zone: &'a Zone,
     pub range: QuarterRange,
-}
-
-/// How rows are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    Json,
-    Csv,
 }
 
 /// What an answer is made of.
@@ -37,25 +32,6 @@ pub struct Counted<'a> {
     pub version: &'a str,
 }
 
-impl Format {
-    /// The first format that a request accepts.
-    pub fn of(headers: &HeaderMap) -> Result<Format, Failure> {
-        let known = |name: &str| match name {
-            "application/json" | "application/*" | "*/*" => Some(Format::Json),
-            "text/csv" | "text/*" => Some(Format::Csv),
-            _ => None,
-        };
-        let missing = || {
-            let message = "accept: an answer is application/json or text/csv";
-            Failure::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message)
-        };
-        match request::accepted(headers, known) {
-            None => Ok(Format::Json),
-            Some(found) => found.ok_or_else(missing),
-        }
-    }
-}
-
 impl<'a> Asked<'a> {
     fn of(query: &'a CountQuery) -> Asked<'a> {
         Asked { tenant: &query.tenant, zone: &query.zone, range: query.range }
@@ -63,11 +39,31 @@ impl<'a> Asked<'a> {
 }
 
 impl Counted<'_> {
-    pub fn answer(&self, format: Format) -> Answer {
-        match format {
+    /// # Errors
+    /// The rows cannot be written as Arrow.
+    pub fn answer(&self, format: Format) -> Result<Answer, Failure> {
+        Ok(match format {
             Format::Json => of_now(Answer::json(&self.json())),
-            Format::Csv => self.csv(),
-        }
+            Format::Csv => {
+                let disposition = HeaderValue::from_static("attachment; filename=\"impressions.csv\"");
+                let answer = Answer::of_kind("text/csv; charset=utf-8; header=present", self.csv());
+                self.rows_only(answer.with(CONTENT_DISPOSITION, disposition))
+            }
+            Format::ArrowStream => {
+                let stream = arrow::stream(&self.rows()).map_err(|_| request::query_failed())?;
+                self.rows_only(Answer::of_kind(ARROW_STREAM, stream))
+            }
+            Format::ArrowFile => {
+                let file = arrow::file(&self.rows()).map_err(|_| request::query_failed())?;
+                self.rows_only(Answer::of_kind(ARROW_FILE, file))
+            }
+        })
+    }
+
+    fn rows(&self) -> arrow::Rows<'_> {
+        let Counted { query, names, counts, .. } = *self;
+        let CountQuery { dimensions, zone, .. } = query;
+        arrow::Rows { dimensions, zone, names, groups: &counts.groups, has_previous: self.has_previous() }
     }
 
     fn json(&self) -> Value {
@@ -122,8 +118,7 @@ impl Counted<'_> {
         })
     }
 
-    /// Rows only. What else an answer says stands in headers.
-    fn csv(&self) -> Answer {
+    fn csv(&self) -> String {
         let mut columns: Vec<&str> = self.query.dimensions.iter().map(|dimension| dimension.name(self.names)).collect();
         columns.push("n");
         columns.extend(self.has_previous().then_some("previous"));
@@ -147,11 +142,14 @@ impl Counted<'_> {
             }
             text += "\r\n";
         }
+        text
+    }
+
+    /// What an answer says beside its rows, as headers.
+    fn rows_only(&self, answer: Answer) -> Answer {
         let body = moment(&Asked::of(self.query), self.pinned);
         let said = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
-        let mut answer = of_now(Answer::of_kind("text/csv; charset=utf-8; header=present", text));
-        let disposition = HeaderValue::from_static("attachment; filename=\"impressions.csv\"");
-        answer = answer.with(CONTENT_DISPOSITION, disposition);
+        let mut answer = of_now(answer);
         let headers = [
             ("tidemark-state", said("state")),
             ("tidemark-complete-to", said("complete_to")),
@@ -178,9 +176,7 @@ pub fn unchanged(query: &CountQuery, pinned: &Pinned, version: &str) -> Answer {
 
 /// Counts of now, for the asking client only.
 pub fn of_now(answer: Answer) -> Answer {
-    answer
-        .with(CACHE_CONTROL, HeaderValue::from_static("no-store"))
-        .with(header::VARY, HeaderValue::from_static("accept"))
+    answer.with(CACHE_CONTROL, HeaderValue::from_static("no-store")).with(VARY, HeaderValue::from_static("accept"))
 }
 
 /// What an answer says beside its rows.
@@ -249,23 +245,6 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::ACCEPT;
-
-    #[test]
-    fn format_is_the_first_that_is_accepted() {
-        let format = |accept: &str| {
-            let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_str(accept).unwrap())]);
-            Format::of(&headers).ok()
-        };
-        assert_eq!(Format::of(&HeaderMap::new()).ok(), Some(Format::Json));
-        for json in ["*/*", "application/json", "text/html, application/*;q=0.5", "text/csv;q=0, */*"] {
-            assert_eq!(format(json), Some(Format::Json), "{json}");
-        }
-        for csv in ["text/csv", "text/csv, application/json", "TEXT/CSV; header=present", "text/html, text/*"] {
-            assert_eq!(format(csv), Some(Format::Csv), "{csv}");
-        }
-        assert_eq!((format("image/png"), format("")), (None, None));
-    }
 
     #[test]
     fn fields_with_signs_of_csv_are_quoted() {

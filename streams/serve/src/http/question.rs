@@ -1,8 +1,9 @@
 //! `POST /v1/impressions/query`: counts of one tenant.
 
+use super::accept;
 use super::answer::{Answer, Failure};
 use super::asking::{self, Asking};
-use super::counted::{self, Counted, Format};
+use super::counted::{self, Counted};
 use super::request::{self, shown};
 use crate::fetch::{FetchError, Fetched};
 use crate::messages::Pinned;
@@ -25,6 +26,7 @@ use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::time::Quarter;
 use tidemark_streams_core::values::DimensionNames;
+use tidemark_streams_sql::frames::Format;
 
 /// An answer takes at most so long.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -72,7 +74,7 @@ pub async fn ask(asking: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let keys = queries.keys.as_ref();
     request::refuse_packed(request.headers())?;
     request::check_token(keys, request.headers())?;
-    let format = Format::of(request.headers())?;
+    let format = accept::format(request.headers())?;
     let headers = request.headers().clone();
     let body = request::body(request, QUERY_BYTES_MAX).await?;
     let body: QueryBody = request::object(&body, "tenant, from, to, …")?;
@@ -140,8 +142,12 @@ async fn count(asking: &Asking, question: &Arc<Question>, read: Read) -> Result<
         let counted = Counted { query, names, pinned: &pinned, counts: &counts, version: &version };
         Ok(counted.answer(question.format))
     });
-    // What the thread said of its end is in the server's own output.
-    counted.await.map_err(|_| request::query_failed())
+    match counted.await {
+        Ok(Ok(answer)) => answer.map(Ok),
+        Ok(Err(error)) => Ok(Err(error)),
+        // What the thread said of its end is in the server's own output.
+        Err(_) => Err(request::query_failed()),
+    }
 }
 
 fn failure(queries: &Queries, error: &QueryError) -> Failure {

@@ -8,9 +8,7 @@ use crate::token_keys::{Caller, Refused, TokenKeys};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
-};
+use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::{Method, Request, StatusCode};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -219,21 +217,6 @@ fn decoded(text: &str) -> Option<String> {
 
 pub fn shown(text: &str) -> String {
     text.chars().take(SHOWN_MAX).collect()
-}
-
-/// The first known kind of answer that a request accepts; `None`: it accepts any kind.
-pub fn accepted<T>(headers: &HeaderMap, known: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
-    let mut accepted =
-        headers.get_all(ACCEPT).iter().flat_map(|value| value.to_str().unwrap_or("").split(',')).peekable();
-    accepted.peek()?;
-    let found = accepted.find_map(|range| {
-        let (name, parameters) = range.split_once(';').unwrap_or((range, ""));
-        let is_refused = parameters.split(';').any(|part| {
-            part.trim().strip_prefix("q=").is_some_and(|weight| weight.parse::<f32>().is_ok_and(|weight| weight <= 0.0))
-        });
-        if is_refused { None } else { known(&name.trim().to_ascii_lowercase()) }
-    });
-    Some(found)
 }
 
 /// How the body of a request is packed.

@@ -1,5 +1,6 @@
 //! `POST /v1/sql`: SQL over the rows of one tenant.
 
+use super::accept::{self, ARROW_FILE, ARROW_STREAM};
 use super::answer::{Answer, Failure};
 use super::asking::{self, Asking};
 use super::counted::{self, Asked};
@@ -14,7 +15,7 @@ use crate::settings::{SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX, SQL_RESULT_ROWS_
 use crate::sql_rows::{SqlRowsError, TenantRange, check_kept, frames, gather};
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ pub async fn ask(server: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let keys = queries.keys.as_ref();
     request::refuse_packed(request.headers())?;
     let caller = request::caller(keys, request.headers())?;
-    let format = format(request.headers())?;
+    let format = accept::format(request.headers())?;
     let headers = request.headers().clone();
     let busy = |_| Failure::later("overloaded", "too many bodies are read at a time");
     let permit = server.sql_bodies.try_acquire().map_err(busy)?;
@@ -369,7 +370,8 @@ fn written(asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
             return counted::of_now(Answer::of_kind("application/json", unsent(text, space)));
         }
         Format::Csv => Answer::of_kind("text/csv; charset=utf-8; header=present", unsent(output, space)),
-        Format::Arrow => Answer::of_kind(ARROW, unsent(output, space)),
+        Format::ArrowStream => Answer::of_kind(ARROW_STREAM, unsent(output, space)),
+        Format::ArrowFile => Answer::of_kind(ARROW_FILE, unsent(output, space)),
     };
     let mut answer = counted::of_now(answer);
     for (name, value) in headers {
@@ -378,26 +380,6 @@ fn written(asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
         }
     }
     answer
-}
-
-const ARROW: &str = "application/vnd.apache.arrow.stream";
-
-/// The first known format in the header `accept`; without the header JSON.
-fn format(headers: &HeaderMap) -> Result<Format, Failure> {
-    let known = |name: &str| match name {
-        "application/json" | "application/*" | "*/*" => Some(Format::Json),
-        "text/csv" | "text/*" => Some(Format::Csv),
-        ARROW => Some(Format::Arrow),
-        _ => None,
-    };
-    let missing = || {
-        let message = format!("accept: an answer is application/json, text/csv or {ARROW}");
-        Failure::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message)
-    };
-    match request::accepted(headers, known) {
-        None => Ok(Format::Json),
-        Some(found) => found.ok_or_else(missing),
-    }
 }
 
 impl SqlBody {

@@ -3,11 +3,11 @@
 use super::refused::Refused;
 use crate::frames::{Column, Format, Query, Refusal};
 use bytes::Bytes;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::buffer::NullBuffer;
-use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
-use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::ipc::writer::{FileWriter, StreamWriter};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use std::collections::BTreeSet;
@@ -34,7 +34,12 @@ enum Writer {
     /// Each column with its name as JSON.
     Json(Vec<String>),
     Csv,
-    Arrow(Box<StreamWriter<Vec<u8>>>),
+    Arrow(ArrowWriter),
+}
+
+enum ArrowWriter {
+    Stream(Box<StreamWriter<Vec<u8>>>),
+    File(Box<FileWriter<Vec<u8>>>),
 }
 
 /// A column of a batch.
@@ -63,7 +68,14 @@ impl Output {
                 text = (names.join(",") + "\r\n").into_bytes();
                 Writer::Csv
             }
-            Format::Arrow => Writer::Arrow(Box::new(StreamWriter::try_new(Vec::new(), &schema).map_err(failed)?)),
+            Format::ArrowStream => {
+                let writer = StreamWriter::try_new(Vec::new(), &plain_schema(&schema)).map_err(failed)?;
+                Writer::Arrow(ArrowWriter::Stream(Box::new(writer)))
+            }
+            Format::ArrowFile => {
+                let writer = FileWriter::try_new(Vec::new(), &plain_schema(&schema)).map_err(failed)?;
+                Writer::Arrow(ArrowWriter::File(Box::new(writer)))
+            }
         };
         let Query { rows_max, bytes_max, .. } = *query;
         Ok(Output { schema, writer, text, taken: 0, rows: 0, rows_max, bytes_max, is_finished: false })
@@ -89,8 +101,8 @@ impl Output {
         }
         match &mut self.writer {
             Writer::Arrow(writer) => {
-                writer.write(&compact(batch)?).map_err(failed)?;
-                self.text.append(writer.get_mut());
+                writer.write(&plain(batch)?)?;
+                self.text.append(writer.written());
                 return self.below_limit();
             }
             Writer::Json(_) | Writer::Csv => {}
@@ -115,8 +127,8 @@ impl Output {
     pub fn finish(&mut self) -> Result<(), Refused> {
         self.is_finished = true;
         if let Writer::Arrow(writer) = &mut self.writer {
-            writer.finish().map_err(failed)?;
-            self.text.append(writer.get_mut());
+            writer.finish()?;
+            self.text.append(writer.written());
         }
         self.below_limit()
     }
@@ -176,13 +188,49 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// A batch with only the texts of its rows. A string view would keep the texts of all rows of its source alive.
-fn compact(batch: &RecordBatch) -> Result<RecordBatch, Refused> {
-    let compact = |array: &ArrayRef| match array.as_string_view_opt() {
-        Some(texts) => Arc::new(texts.gc()) as ArrayRef,
+impl ArrowWriter {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), Refused> {
+        let written = match self {
+            ArrowWriter::Stream(writer) => writer.write(batch),
+            ArrowWriter::File(writer) => writer.write(batch),
+        };
+        written.map_err(failed)
+    }
+
+    fn finish(&mut self) -> Result<(), Refused> {
+        let finished = match self {
+            ArrowWriter::Stream(writer) => writer.finish(),
+            ArrowWriter::File(writer) => writer.finish(),
+        };
+        finished.map_err(failed)
+    }
+
+    fn written(&mut self) -> &mut Vec<u8> {
+        match self {
+            ArrowWriter::Stream(writer) => writer.get_mut(),
+            ArrowWriter::File(writer) => writer.get_mut(),
+        }
+    }
+}
+
+/// A schema with `Utf8` for string views, which some readers of Arrow do not read.
+fn plain_schema(schema: &SchemaRef) -> SchemaRef {
+    let plain = |field: &Arc<Field>| match field.data_type() {
+        DataType::Utf8View => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
+        _ => Arc::clone(field),
+    };
+    let fields: Vec<Arc<Field>> = schema.fields().iter().map(plain).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// A batch of [`plain_schema`]. It has only the texts of its rows: a string view keeps the texts of all rows of its source alive.
+fn plain(batch: &RecordBatch) -> Result<RecordBatch, Refused> {
+    let plain = |array: &ArrayRef| match array.as_string_view_opt() {
+        Some(texts) => Arc::new(texts.iter().collect::<StringArray>()) as ArrayRef,
         None => Arc::clone(array),
     };
-    RecordBatch::try_new(batch.schema(), batch.columns().iter().map(compact).collect()).map_err(failed)
+    let columns = batch.columns().iter().map(plain).collect();
+    RecordBatch::try_new(plain_schema(&batch.schema()), columns).map_err(failed)
 }
 
 fn failed(error: ArrowError) -> Refused {

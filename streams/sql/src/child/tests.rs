@@ -5,7 +5,8 @@ use crate::frames::{Format, ListingRun, Param, ReadColumns, ReadCounts, Rows, Va
 use crate::limits::COLUMNS_MAX;
 use bytes::Bytes;
 use datafusion::arrow::array::Array;
-use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::ipc::reader::{FileReader, StreamReader};
 use datafusion::arrow::record_batch::RecordBatch;
 
 type Answered = Result<String, (Refusal, String)>;
@@ -380,15 +381,18 @@ fn values_and_formats_are_those_of_the_query() {
 }
 
 #[test]
-fn arrow_streams_are_read_by_arrow() {
+fn arrow_is_read_by_its_own_readers() {
     let sql = "SELECT * FROM impressions UNION ALL SELECT listing, type, hour, NULL FROM impressions ORDER BY n";
-    let query = Query { format: Format::Arrow, ..query(sql) };
-    let bytes = asked(&[query], &rows()).remove(0).unwrap();
-    let reader = StreamReader::try_new(bytes.as_slice(), None).unwrap();
+    let of_format = |format| asked(&[Query { format, ..query(sql) }], &rows()).remove(0).unwrap();
+    let stream = of_format(Format::ArrowStream);
+    let reader = StreamReader::try_new(stream.as_slice(), None).unwrap();
     let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
     assert_eq!(names, ["listing", "type", "hour", "n"]);
     let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
     assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
+    let file = of_format(Format::ArrowFile);
+    let reader = FileReader::try_new(std::io::Cursor::new(file), None).unwrap();
+    assert_eq!(reader.map(Result::unwrap).collect::<Vec<_>>(), batches);
     let nulls: usize = batches.iter().map(|batch| batch.column(3).null_count()).sum();
     assert_eq!(nulls, 3);
 }
@@ -414,10 +418,12 @@ fn arrow_has_the_texts_of_its_rows_only() {
         values: Vec::new(),
     };
     let sql = "SELECT listing FROM click WHERE listing > '9' OR listing LIKE '%7' ORDER BY listing LIMIT 2";
-    let arrow = Query { format: Format::Arrow, bytes_max: 4_096, ..query(sql) };
-    let bytes = asked(&[arrow], &many).remove(0).unwrap();
-    let text = String::from_utf8_lossy(&bytes);
-    assert!(text.contains(&name(7)) && text.contains(&name(17)) && !text.contains(&name(27)), "{text}");
+    for format in [Format::ArrowStream, Format::ArrowFile] {
+        let arrow = Query { format, bytes_max: 4_096, ..query(sql) };
+        let bytes = asked(&[arrow], &many).remove(0).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains(&name(7)) && text.contains(&name(17)) && !text.contains(&name(27)), "{text}");
+    }
 }
 
 #[test]
