@@ -112,6 +112,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn hour_goes_on_where_clocks_go_back_and_is_short_where_they_jump() {
+        let hours = [
+            // From 03:00 to 03:45, and again from 02:45 to 03:00.
+            ("Pacific/Chatham", 1_775_308_500, 60),
+            // From 01:00 to 02:00, and again from 01:30 to 02:00.
+            ("Australia/Lord_Howe", 1_775_311_200, 90),
+            // The clocks jump from 02:45 to 03:45, and from 02:00 to 02:30.
+            ("Pacific/Chatham", 1_790_431_200, 15),
+            ("Australia/Lord_Howe", 1_791_041_400, 30),
+        ];
+        for (name, start_s, minutes) in hours {
+            let zone = Zone::named(name).unwrap();
+            let mut units = Units::new(&zone, Unit::Calendar(CalendarUnit::Hour));
+            for quarter_s in (start_s..start_s + minutes * 60).step_by(QUARTER_S as usize) {
+                let unit = units.of(Quarter::of_s(quarter_s).unwrap()).unwrap();
+                let hour = (units.start(unit).unwrap().s(), units.end_s(unit));
+                assert_eq!(hour, (start_s, start_s + minutes * 60), "{name}, {quarter_s}");
+            }
+        }
+    }
+
+    #[test]
     fn quarters_have_the_unit_that_the_zone_names() {
         for name in ["UTC", "Asia/Kathmandu", "Australia/Lord_Howe", "Europe/Berlin", "Africa/Monrovia"] {
             let zone = Zone::named(name).unwrap();
