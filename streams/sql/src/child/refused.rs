@@ -4,6 +4,14 @@ use crate::frames::Refusal;
 use crate::limits::MESSAGE_BYTES_MAX;
 use datafusion::error::DataFusionError;
 
+/// The engine's request, which is not meant for tenants.
+const BUG_REPORT: &str = "\nThis issue was likely caused by a bug in DataFusion's code. Please help us to resolve this by filing a bug \
+                          report in our issue tracker: https://github.com/apache/datafusion/issues";
+/// The internal error for types that do not match in `a BETWEEN b AND c`.
+const BETWEEN: &str = "Failed to coerce types";
+/// The internal error for a regular expression that parses and is refused.
+const PATTERN: &str = "failed to call 'regex_match_dyn_scalar'";
+
 /// Why a query has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -39,7 +47,7 @@ impl Refused {
 
     /// An error while a text is planned, or while it runs. `memory_bytes` is the limit of the query.
     pub fn of(error: &DataFusionError, memory_bytes: u64) -> Refused {
-        let message = |error: &DataFusionError| error.strip_backtrace();
+        let message = |error: &DataFusionError| plain(&error.strip_backtrace());
         match error.find_root() {
             DataFusionError::SQL(error, _) => Refused::new(Refusal::Syntax, error.to_string()),
             DataFusionError::ResourcesExhausted(_) => Refused::memory(memory_bytes),
@@ -49,9 +57,25 @@ impl Refused {
             root @ (DataFusionError::Execution(_) | DataFusionError::ArrowError(_, _)) => {
                 Refused::new(Refusal::Execution, message(root))
             }
+            DataFusionError::Internal(text) if text.starts_with(BETWEEN) => Refused::new(Refusal::Plan, plain(text)),
+            DataFusionError::Internal(text) if text.starts_with(PATTERN) => {
+                Refused::new(Refusal::Execution, "a regular expression is too large")
+            }
+            DataFusionError::External(error) if error.to_string().contains("regex parse error") => {
+                Refused::new(Refusal::Execution, error)
+            }
             // Others are about files, threads and configuration: nothing that a query should reach.
             _ => Refused::internal(),
         }
+    }
+}
+
+/// A message of the engine without what is not meant for tenants: a request to report a bug, and the parsed query.
+fn plain(message: &str) -> String {
+    let message = message.replace(BUG_REPORT, "").replacen("planning: Internal error: ", "planning: ", 1);
+    match message.split_once(" { ") {
+        Some((before, _)) => format!("{} …", before.rsplit_once(' ').map_or(before, |(words, _)| words)),
+        None => message,
     }
 }
 

@@ -94,6 +94,10 @@ impl Prepared {
         let values: Vec<ScalarValue> = query.params.iter().map(value).collect();
         let plan = plan.with_param_values(ParamValues::from(values)).map_err(refused)?;
         let columns = plan.schema().fields().len();
+        // A text such as `FROM click` gives rows without values.
+        if columns == 0 {
+            return Err(Refused::new(Refusal::Plan, "the result has no columns: name at least one after SELECT"));
+        }
         if columns > COLUMNS_MAX {
             return Err(Refused::complex("columns of the result", columns, COLUMNS_MAX));
         }

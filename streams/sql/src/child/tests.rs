@@ -294,6 +294,27 @@ fn error_of_an_unknown_table_lists_the_tables() {
 }
 
 #[test]
+fn errors_of_the_engine_name_what_is_wrong() {
+    for (sql, refusal, named) in [
+        ("SELECT * FROM click WHERE n BETWEEN 1 AND true", Refusal::Plan, "Boolean"),
+        ("SELECT hour BETWEEN 'x' AND 1 FROM click", Refusal::Plan, "Int64"),
+        ("SELECT * FROM impressions WHERE type ~ '('", Refusal::Execution, "unclosed group"),
+        ("SELECT 'a' !~* '['", Refusal::Execution, "unclosed character class"),
+        ("SELECT * FROM impressions WHERE type ~ '(\\w{100}){100}'", Refusal::Execution, "too large"),
+        ("FROM click", Refusal::Plan, "no columns"),
+        ("SELECT * EXCEPT (listing, hour, n) FROM click", Refusal::Plan, "zero columns"),
+        ("SELECT CAST('Internal error: x' AS BIGINT)", Refusal::Execution, "Internal error: x"),
+        ("SELECT now() - interval (SELECT 1)", Refusal::Plan, "interval"),
+        ("SELECT extract(hour FROM extract(day FROM hour)) FROM click", Refusal::Plan, "date_part"),
+    ] {
+        let (found, message) = ask_sql(sql).unwrap_err();
+        assert!(found == refusal && message.contains(named), "{sql}: {found:?}, {message}");
+        let is_plain = !message.contains("DataFusion") && !message.contains('{');
+        assert!(is_plain && message.contains("Internal") == sql.contains("Internal"), "{sql}: {message}");
+    }
+}
+
+#[test]
 fn types_of_each_message_have_numbers_of_their_own() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let child = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(theirs)).unwrap();
@@ -388,6 +409,7 @@ fn arrow_is_read_by_its_own_readers() {
     let reader = StreamReader::try_new(stream.as_slice(), None).unwrap();
     let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
     assert_eq!(names, ["listing", "type", "hour", "n"]);
+    assert_eq!(reader.schema().field(0).data_type(), &DataType::Utf8, "few readers know string views");
     let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
     assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
     let file = of_format(Format::ArrowFile);

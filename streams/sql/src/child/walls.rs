@@ -160,6 +160,9 @@ const ALIASES: [(&str, &str); 18] = [
     ("var", "var_sample"),
 ];
 
+/// Levels of [`NESTING_MAX`] that the parser needs around the first expression.
+const OUTER_LEVELS: usize = 3;
+
 /// A text that may be planned.
 #[derive(Debug)]
 pub struct Checked {
@@ -197,6 +200,10 @@ pub fn check(sql: &str) -> Result<Checked, Refused> {
     if types > NESTING_MAX {
         return Err(Refused::complex("types of many values", types, NESTING_MAX));
     }
+    let depth = depth(&tokens);
+    if depth > NESTING_MAX - OUTER_LEVELS {
+        return Err(Refused::complex("brackets, signs and NOTs within each other", depth, NESTING_MAX - OUTER_LEVELS));
+    }
     let mut parser =
         Parser::new(&GenericDialect {}).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
     let mut statements = parser.parse_statements().map_err(syntax)?;
@@ -227,6 +234,38 @@ fn types_within_types(tokens: &[TokenWithSpan]) -> usize {
         begins
     };
     tokens.filter(begins).count()
+}
+
+/// The depth of brackets, with the operators before a value. The parser nests each of them. It reports some texts that are too deep as
+/// wrong, because it then takes NOT for the name of a column.
+fn depth(tokens: &[TokenWithSpan]) -> usize {
+    let is_prefix = |token: &Token| match token {
+        Token::Word(word) => word.quote_style.is_none() && word.value.eq_ignore_ascii_case("not"),
+        _ => matches!(token, Token::Minus | Token::Plus | Token::Tilde),
+    };
+    let tokens = tokens.iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_)));
+    let mut deepest = 0;
+    // The levels of each open bracket with the operators before it, and the operators before the next token.
+    let mut open: Vec<usize> = Vec::new();
+    let mut nested = 0;
+    let mut row = 0;
+    for token in tokens {
+        match token {
+            Token::LParen => {
+                open.push(row + 1);
+                nested += row + 1;
+                row = 0;
+            }
+            Token::RParen => {
+                nested -= open.pop().unwrap_or_default();
+                row = 0;
+            }
+            token if is_prefix(token) => row += 1,
+            _ => row = 0,
+        }
+        deepest = deepest.max(nested + row);
+    }
+    deepest
 }
 
 /// Checks a statement while it walks through it.

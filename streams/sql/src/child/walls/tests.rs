@@ -140,14 +140,23 @@ fn texts_that_are_too_large_are_refused() {
         format!("SELECT CAST(1 AS {}INT{})", "NULLABLE(".repeat(6_000), ")".repeat(6_000)),
         format!("SELECT CAST(1 AS INT{})", "[]".repeat(9_000)),
         format!("SELECT CAST(1 AS {}INT{})", "STRUCT<a ".repeat(5_000), ">".repeat(5_000)),
+        format!("SELECT {}true FROM click", "not ".repeat(NESTING_MAX - OUTER_LEVELS + 1)),
+        format!("SELECT {}{}true{}", "(".repeat(40), "NOT ".repeat(20), ")".repeat(40)),
+        format!("SELECT {}true{} FROM click WHERE n = 1", "NOT (".repeat(24), ")".repeat(24)),
+        format!("SELECT {}true", "NOT ".repeat(5_000)),
+        format!("SELECT {}1 FROM click", "- ".repeat(NESTING_MAX + 1)),
+        format!("SELECT {}1", "+ ".repeat(5_000)),
     ];
     for sql in too_large {
         let refused = refused(&sql).unwrap();
         assert_eq!(refused.refusal, Refusal::Complex, "{}: {}", &sql[..40], refused.message);
     }
-    // The parser may give up on them as on texts that are wrong.
-    for sql in [format!("SELECT {}true", "NOT ".repeat(5_000)), format!("SELECT {}1", "- ".repeat(5_000))] {
-        assert!(matches!(refusal(&sql), Some(Refusal::Complex | Refusal::Syntax)), "{}", &sql[..40]);
+    for fits in [
+        format!("SELECT {}true FROM click", "not ".repeat(NESTING_MAX - OUTER_LEVELS)),
+        format!("SELECT {}n{} FROM click", "(".repeat(20), ")".repeat(20)),
+        format!("SELECT {}", vec!["(- n) + NOT (true)"; 40].join(", ")),
+    ] {
+        assert_eq!(refusal(&fits), None, "{fits}");
     }
     assert_eq!(refusal("SELECT ?"), Some(Refusal::Params));
     assert_eq!(refusal("SELECT $0"), Some(Refusal::Params));
