@@ -888,7 +888,7 @@ pub struct ConnectionArgs {
 /// Options of POST /v1/sql. It needs the program `tidemark-sql`.
 #[derive(Debug, Args)]
 pub struct SqlArgs {
-    /// The program that executes queries in SQL [default: tidemark-sql beside this program]
+    /// The program that executes queries in SQL; it must exist at the start [default: tidemark-sql beside this program]
     #[arg(long, value_name = "FILE")]
     pub sql_program: Option<PathBuf>,
     /// Largest number of processes for SQL; each executes one query at a time
@@ -912,7 +912,7 @@ pub struct SqlArgs {
     /// Rows that the queries in SQL of one tenant may read in a minute
     #[arg(long, value_name = "ROWS", default_value_t = 50_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub sql_tenant_rows: u64,
-    /// A file for a line about each query in SQL: tenant, time, rows, outcome and shape [default: no log]
+    /// A file for a line about each query in SQL: tenant, time, rows, outcome and shape; it is created at the start [default: no log]
     #[arg(long, value_name = "FILE")]
     pub sql_log: Option<PathBuf>,
 }

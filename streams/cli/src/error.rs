@@ -86,6 +86,10 @@ pub enum CliError {
          leaves a process to the others"
     )]
     SqlTenantQueries { queries: u64, children: u64 },
+    #[error("--sql-program {}: {error}; name the program tidemark-sql, or leave the option out if there is no SQL", path.display())]
+    SqlProgram { path: PathBuf, error: io::Error },
+    #[error("--sql-log {}: no line can be added: {error}; name a file in a folder that exists", path.display())]
+    SqlLog { path: PathBuf, error: io::Error },
     #[error("--expires-in {period}: months and years have no fixed length; name days, such as 30d")]
     Expires { period: Period },
     #[error("nothing was erased: {0}")]

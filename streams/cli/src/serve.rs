@@ -3,7 +3,9 @@
 use crate::args::{ConnectionArgs, QueryServerArgs, ServeArgs, SqlArgs, TokenArgs};
 use crate::error::CliError;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_proto::series::calendar::Period;
@@ -120,9 +122,16 @@ fn sql(args: &SqlArgs) -> Result<SqlSettings, CliError> {
         return Err(CliError::SqlTenantQueries { queries: args.sql_tenant_queries, children: args.sql_children });
     }
     let program = match &args.sql_program {
-        Some(program) => program.clone(),
+        Some(path) => {
+            executable(path).map_err(|error| CliError::SqlProgram { path: path.clone(), error })?;
+            // A process for SQL starts in another folder.
+            std::path::absolute(path)?
+        }
         None => std::env::current_exe()?.with_file_name(SQL_PROGRAM),
     };
+    if let Some(path) = &args.sql_log {
+        appendable(path).map_err(|error| CliError::SqlLog { path: path.clone(), error })?;
+    }
     Ok(SqlSettings {
         program,
         children: args.sql_children as usize,
@@ -134,6 +143,23 @@ fn sql(args: &SqlArgs) -> Result<SqlSettings, CliError> {
         tenant_rows: args.sql_tenant_rows,
         log: args.sql_log.clone(),
     })
+}
+
+/// Refuses a file that cannot be a program.
+fn executable(path: &Path) -> io::Result<()> {
+    let found = std::fs::metadata(path)?;
+    match found.is_file() && found.permissions().mode() & 0o111 != 0 {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not an executable file")),
+    }
+}
+
+/// Refuses a file to which no line can be added. A file that does not exist is created.
+fn appendable(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other("it is not a file"));
+    }
+    OpenOptions::new().create(true).append(true).open(path).map(|_| ())
 }
 
 pub fn token(args: &TokenArgs, out: &mut impl Write) -> Result<(), CliError> {

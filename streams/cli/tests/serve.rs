@@ -688,11 +688,32 @@ fn log_that_is_full_is_answered_503_until_blobs_are_written() {
 #[test]
 fn sql_without_its_program_is_answered_501() {
     let place = Place::new();
-    let server = Server::start(&place.dir(), &["--sql-program", "/nowhere/tidemark-sql"]);
+    let program = place.path().join("tidemark-sql");
+    std::fs::copy("/bin/true", &program).unwrap();
+    let server = Server::start(&place.dir(), &["--sql-program", program.to_str().unwrap()]);
+    std::fs::remove_file(&program).unwrap();
     let query = json!({ "tenant": "a", "from": "2026-01-01", "to": "2026-01-02", "query": "SELECT 1" });
     let answer = server.post("/v1/sql", query.to_string());
     assert_eq!((answer.status, answer.code().as_str()), (501, "sql_not_installed"), "{answer:?}");
-    assert!(answer.text.contains("--features sql") && !answer.text.contains("/nowhere"), "{answer:?}");
+    assert!(answer.text.contains("--features sql") && !answer.text.contains(program.to_str().unwrap()), "{answer:?}");
+}
+
+#[test]
+fn files_for_sql_that_cannot_be_used_are_refused_at_start() {
+    let place = Place::new();
+    let log = place.path().join("log");
+    std::fs::write(&log, "").unwrap();
+    let log = log.to_str().unwrap();
+    for (option, path, why) in [
+        ("--sql-program", "/nowhere/tidemark-sql", "No such file"),
+        ("--sql-program", log, "it is not an executable file"),
+        ("--sql-program", "/", "it is not an executable file"),
+        ("--sql-log", "/nowhere/log", "No such file"),
+        ("--sql-log", "/dev/null", "it is not a file"),
+    ] {
+        let refused = Server::try_start(&place.dir(), &[option, path]).err().unwrap();
+        assert!(refused.contains(&format!("{option} {path}: ")) && refused.contains(why), "{refused}");
+    }
 }
 
 #[test]

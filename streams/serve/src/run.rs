@@ -77,7 +77,7 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let listener = bound.map_err(|error| ServeError::Listen { listen, error })?;
     let address = listener.local_addr()?;
     let node = Arc::new(Node::new(settings, directory.reader()?, catalogue, sender));
-    // Children for SQL run as the user of this process. They must not read its memory. Their program may be installed later.
+    // Children for SQL run as the user of this process. They must not read its memory. The program beside this one may be installed later.
     forbid_inspection()?;
     node.set_log(Some(Arc::clone(&log)));
     node.set_pauses(directory.manifest().pauses());
