@@ -13,7 +13,24 @@ const SVG = "http://www.w3.org/2000/svg";
 
 const $ = id => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
-const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+/** Present names of zones that some browsers list under older names. */
+const PRESENT_ZONES = {
+  "Africa/Asmera": "Africa/Asmara", "America/Buenos_Aires": "America/Argentina/Buenos_Aires",
+  "America/Catamarca": "America/Argentina/Catamarca", "America/Coral_Harbour": "America/Atikokan",
+  "America/Cordoba": "America/Argentina/Cordoba", "America/Godthab": "America/Nuuk",
+  "America/Indianapolis": "America/Indiana/Indianapolis", "America/Jujuy": "America/Argentina/Jujuy",
+  "America/Louisville": "America/Kentucky/Louisville", "America/Mendoza": "America/Argentina/Mendoza", "Asia/Calcutta": "Asia/Kolkata",
+  "Asia/Katmandu": "Asia/Kathmandu", "Asia/Rangoon": "Asia/Yangon", "Asia/Saigon": "Asia/Ho_Chi_Minh", "Atlantic/Faeroe": "Atlantic/Faroe",
+  "Europe/Kiev": "Europe/Kyiv", "Pacific/Enderbury": "Pacific/Kanton", "Pacific/Ponape": "Pacific/Pohnpei", "Pacific/Truk": "Pacific/Chuuk",
+};
+const isZone = name => {
+  try { return Boolean(new Intl.DateTimeFormat("en", { timeZone: name })); } catch { return false; }
+};
+const presentZone = name => {
+  const present = PRESENT_ZONES[name];
+  return present && isZone(present) ? present : name;
+};
+const own = presentZone(Intl.DateTimeFormat().resolvedOptions().timeZone);
 let tenant = sessionStorage.getItem("impressions.tenant") ?? "", token = sessionStorage.getItem("impressions.token") ?? "";
 /** What is looked at: `{ kind, date }`, or an hour as `{ kind: "hour", from, to }`. `isCurrent`: it moves on with the clock. */
 let view = { kind: "day", isCurrent: true };
@@ -393,8 +410,9 @@ function showHour(hour) {
     return { n, before: null, time, sum, isMoving: from + (at + 1) * MINUTE_MS > last, isAhead: from + at * MINUTE_MS > last, label: at % 10 === 0 ? time : "" };
   });
   change($("now-total"), number.format(hour.total));
+  const none = hour.total === 0 ? " No event of this hour was counted yet." : "";
   const also = apart ? ` ${number.format(apart)} were counted before this hour, or before the server’s last start, and are in no bar.` : "";
-  change($("hour-text"), `${timeOf(hour.from)} to ${timeOf(hour.to)}: ${number.format(hour.total)} so far. Each bar has the events of this hour that the server counted in one minute.${also}`);
+  change($("hour-text"), `${timeOf(hour.from)} to ${timeOf(hour.to)}: ${number.format(hour.total)} so far. Each bar has the events of this hour that the server counted in one minute.${also}${none}`);
   minuteBars = bars;
   minutes.draw({ bars, text: `This hour, minute by minute: ${number.format(hour.total)} so far. Arrow keys read a bar.` });
 }
@@ -552,10 +570,8 @@ function readAddress() {
 }
 
 function fillZones(wanted) {
-  const names = new Set(["UTC", own, ...Intl.supportedValuesOf("timeZone")]), isKnown = name => {
-    try { return Boolean(new Intl.DateTimeFormat("en", { timeZone: name })); } catch { return false; }
-  };
-  const chosen = isKnown(wanted) ? wanted : own;
+  const names = new Set(["UTC", own, ...Intl.supportedValuesOf("timeZone").map(presentZone).sort()]);
+  const chosen = isZone(wanted) ? presentZone(wanted) : own;
   names.add(chosen);
   $("zone").replaceChildren(...[...names].map(name => new Option(name, name, false, name === chosen)));
 }
