@@ -17,6 +17,8 @@ mod internals;
 mod rules;
 #[path = "tidy/scan.rs"]
 mod scan;
+#[path = "tidy/targets.rs"]
+mod targets;
 #[path = "tidy/tuples.rs"]
 mod tuples;
 
@@ -62,6 +64,21 @@ const DATA_ENDINGS: [&str; 5] = ["csv", "tsv", "log", "lock", "json"];
 #[test]
 fn dependencies_point_down_only() {
     let problems = |path: &String| report(path, rules::manifest(&read(path).parse().expect("a manifest is TOML")));
+    let manifests = files().into_iter().filter(|path| is_named(path, "Cargo.toml") && !path.starts_with("tests/"));
+    refuse(manifests.collect::<Vec<_>>().iter().flat_map(problems));
+}
+
+#[test]
+fn targets_that_are_not_tested_have_no_tests() {
+    let sources = sources();
+    let problems = |path: &String| {
+        let folder = path.trim_end_matches("Cargo.toml");
+        let files: Vec<targets::File<'_>> = sources
+            .iter()
+            .filter_map(|(path, text)| Some(targets::File { path: path.strip_prefix(folder)?, text }))
+            .collect();
+        report(path, targets::untested(&read(path).parse().expect("a manifest is TOML"), &files))
+    };
     let manifests = files().into_iter().filter(|path| is_named(path, "Cargo.toml") && !path.starts_with("tests/"));
     refuse(manifests.collect::<Vec<_>>().iter().flat_map(problems));
 }
