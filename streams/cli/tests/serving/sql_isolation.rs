@@ -14,6 +14,8 @@ const QUERIES_VARIABLE: &str = "TIDEMARK_SQL_QUERIES";
 const SEED_VARIABLE: &str = "TIDEMARK_SQL_SEED";
 /// Clients that ask at the same time. The server has one child more.
 const CLIENTS: u64 = 2;
+/// A query that waits for a process is sent again so often, 5 s apart.
+const TRIES: usize = 20;
 const ARGUMENTS: [&str; 14] = [
     "--flush-s",
     "1",
@@ -141,7 +143,10 @@ impl Asked {
         let to = if is_part(number) { "2026-01-01T02:00" } else { "2026-01-03" };
         let body = json!({ "query": query.sql, "params": query.params, "from": "2026-01-01", "to": to });
         let headers = [self.tokens[query.me].as_str(), &accept];
-        exchange(&self.server.address, "POST", "/v1/sql", &headers, body.to_string().as_bytes()).unwrap()
+        let once = || exchange(&self.server.address, "POST", "/v1/sql", &headers, body.to_string().as_bytes()).unwrap();
+        // On a busy machine a query waits too long for a process, and may be sent again.
+        let mut answers = std::iter::repeat_with(once).take(TRIES);
+        answers.find(|answer| parts(answer).code() != "sql_busy").expect("a process gets free")
     }
 }
 
@@ -186,12 +191,15 @@ impl Parts<'_> {
         }
     }
 
-    /// The parts that do not depend on the time.
-    fn lasting(&self) -> (u16, Vec<u8>) {
+    /// The parts that do not depend on the time. With LIMIT the engine may choose other rows, if the order leaves it the choice.
+    fn lasting(&self, has_limit: bool) -> (u16, Vec<u8>) {
         let mut json = self.json();
-        let Some(fields) = json.as_object_mut() else { return (self.status, self.body.to_vec()) };
+        let Some(fields) = json.as_object_mut() else {
+            return (self.status, if has_limit { Vec::new() } else { self.body.to_vec() });
+        };
         fields.retain(|name, _| {
-            ["rows", "columns", "row_count", "scanned_rows", "late_total", "error"].contains(&name.as_str())
+            let is_lasting = ["columns", "row_count", "scanned_rows", "late_total", "error"].contains(&name.as_str());
+            is_lasting || name == "rows" && !has_limit
         });
         (self.status, json.to_string().into_bytes())
     }
@@ -265,7 +273,9 @@ fn check(asked: &Asked, alone: &Asked, number: u64, seed: u64, seen: &Mutex<Seen
     let is_compared = *me == 0 && !depends_on_time;
     if is_compared {
         let other = alone.ask(&query, number);
-        assert_eq!(answered.lasting(), parts(&other).lasting(), "{what}: an answer without other tenants differs");
+        let has_limit = sql.contains("LIMIT");
+        let [with, without] = [&answered, &parts(&other)].map(|parts| parts.lasting(has_limit));
+        assert_eq!(with, without, "{what}: an answer without other tenants differs");
     }
     let mut seen = seen.lock().unwrap();
     *seen.codes.entry((*purpose, answered.code())).or_default() += 1;
@@ -318,7 +328,8 @@ fn check_others(asked: &Asked, log: &std::path::Path, queries: u64) {
     let metrics = asked.metrics();
     assert_eq!(foreign_mark(&metrics, TENANTS.len(), ""), None, "{}", String::from_utf8_lossy(&metrics));
     let log = std::fs::read_to_string(log).unwrap();
-    assert_eq!(log.lines().count() as u64, queries);
+    let ended = log.lines().filter(|line| !line.contains("\"sql_busy\""));
+    assert_eq!(ended.count() as u64, queries);
     for line in log.lines() {
         // The operator sees tenants in the log. Texts of queries name words of tenants.
         let words: Vec<&str> = TENANTS.iter().map(|tenant| tenant.word).collect();
