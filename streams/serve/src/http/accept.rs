@@ -25,8 +25,8 @@ struct MediaRange {
     weight: u16,
 }
 
-/// The format that a client likes best: by weight, and then by the order of the header. Without the header it is JSON. Parameters other than
-/// the weight do not count.
+/// The format that a client likes best: by weight, and then by the order of the header. Without the header it is JSON. Other parameters
+/// than the weight do not count.
 ///
 /// # Errors
 /// The client accepts no known format.
