@@ -469,7 +469,7 @@ pub struct ReadingArgs {
     /// dimensions are optional. A column of pages is named listings in place of listing: each listing of a page counts
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: String,
-    /// What stands between the listings of a page, if pages are texts; JSON lines may have lists without it
+    /// What stands between the listings of a page, if pages are texts; JSON lines and Parquet may have lists without it
     #[arg(long, value_name = "TEXT")]
     pub listings_separator: Option<String>,
     /// The event type of all rows [default: impression]

@@ -100,6 +100,22 @@ fn purchases_are_counted_as_duckdb_counts_them_though_the_load_is_killed() {
     assert_eq!(std::fs::read_dir(dir.join("blobs")).unwrap().count(), live, "what was killed half way left no file");
 }
 
+/// A basket is a page: a list of its products.
+#[test]
+fn lists_of_parquet_count_as_duckdb_counts_their_elements() {
+    let python = python();
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("shop");
+    let baskets = folder.path().join("baskets.parquet");
+    let mut write = Command::new(&python);
+    write.arg(format!("{FOLDER}/baskets.py")).arg(transactions(&python)).arg("367").arg(&baskets);
+    let duckdb: Value = serde_json::from_str(&must(&mut write)).unwrap();
+    let map = "tenant=store,listings=products,at=shown";
+    let said = must(Command::new(PROGRAM).arg("load").arg(&baskets).args(["--map", map, "--dir"]).arg(&dir));
+    assert!(said.ends_with(": 1469307 rows: 1469307 counted, 0 dead letters\n"), "{said}");
+    assert_eq!(query(&dir, "367", &["--by", "listing"]), counts(&duckdb));
+}
+
 /// Sums by hour and day of a zone's clock, sums by listing, and a ranking, in SQL of the server and in SQL of DuckDB.
 #[cfg(feature = "sql")]
 #[test]

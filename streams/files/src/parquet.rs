@@ -3,5 +3,6 @@
 pub mod coded;
 pub mod columns;
 pub mod guard;
+pub mod lists;
 pub mod prefixed;
 mod walk;

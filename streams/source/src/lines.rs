@@ -201,10 +201,12 @@ fn json_value(json: &Json) -> Value<'_> {
         Json::Array(values) => Value::List(values.iter().map(json_value).collect()),
         Json::Object(_) => Value::Other("an object"),
         Json::String(text) => Value::of_text(text),
-        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) => Value::Whole(whole),
-            (None, Some(float)) => Value::Float(float),
-            (None, None) => Value::Other("a number that is too large"),
+        Json::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(whole), ..) => Value::Whole(whole),
+            // Ids of 64 bits without a sign are hashes. Their digits are the id, as in a text.
+            (None, Some(large), _) => Value::Text(large.to_string().into()),
+            (None, None, Some(float)) => Value::Float(float),
+            (None, None, None) => Value::Other("a number that is too large"),
         },
     }
 }
@@ -245,6 +247,20 @@ mod tests {
         let expected = ["x 1 100 2", "y a\nb 200 3"];
         assert_eq!(rows(csv).unwrap(), expected);
         assert_eq!(rows(json).unwrap(), expected);
+    }
+
+    #[test]
+    fn ids_of_64_bits_without_a_sign_keep_their_digits() {
+        let largest = u64::MAX;
+        let expected = [format!("x {largest} 100 1"), format!("{largest} 9223372036854775808 100 1")];
+        let csv = format!("t,l,a,n\nx,{largest},100,1\n{largest},9223372036854775808,100,1\n");
+        let json = format!(
+            r#"{{"t":"x","l":{largest},"a":100,"n":1}}
+{{"t":{largest},"l":9223372036854775808,"a":100,"n":1}}"#
+        );
+        assert_eq!((rows(&csv).unwrap(), rows(&json).unwrap()), (expected.to_vec(), expected.to_vec()));
+        let count = format!(r#"{{"t":"x","l":1,"a":100,"n":{largest}}}"#);
+        assert!(rows(&count).unwrap()[0].starts_with("broken: n \"18446744073709551615\""));
     }
 
     #[test]

@@ -7,26 +7,42 @@ use crate::value::{Reading, Value};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::ChunkReader;
-use parquet::schema::types::ColumnDescriptor;
+use parquet::schema::types::SchemaDescriptor;
 use std::borrow::Cow;
 use std::sync::Arc;
 use tidemark_files::parquet::coded::Text;
 use tidemark_files::parquet::columns::{Column, Kind, Numbers, Reader, Texts, Value as Stored, metadata};
 use tidemark_files::parquet::guard::{Bounded, caught};
+use tidemark_files::parquet::lists::{ListColumn, ListReader, Lists};
+use tidemark_streams_core::limits::LISTING_BYTES_MAX;
 
 /// What a column of pages has to have.
-const PAGE_EXPECTED: &str = "texts with --listings-separator are expected; lists are read from JSON lines";
+const PAGE_EXPECTED: &str = "lists of texts or whole numbers are expected, or texts with --listings-separator";
+/// What another column has to have.
+const EXPECTED: &str = "texts, whole numbers or times are expected";
+/// What a column has to have that has lists and should not.
+const ONE_EXPECTED: &str = "texts, whole numbers or times are expected; --map listings=COLUMN reads lists of listings";
+/// Said of an element that is longer than a listing.
+const LONG_TEXT: &str = "a text of more than 255 bytes";
+const _: () = assert!(LISTING_BYTES_MAX == 255);
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 1_024;
 
 pub struct Table<R: ChunkReader> {
     file: Arc<Bounded<R>>,
     metadata: Arc<ParquetMetaData>,
-    columns: Columns<Option<Column>>,
+    columns: Columns<Option<Read>>,
     begun: usize,
     open: Option<Group>,
     ready: Ready,
     failed: Option<String>,
+}
+
+/// A column that is read.
+#[derive(Clone, Copy, Debug)]
+enum Read {
+    Flat(Column),
+    Lists(ListColumn),
 }
 
 /// Rows that were read and not handed out yet.
@@ -45,12 +61,46 @@ enum Cells {
     Instants(Numbers),
     Clocks(Numbers),
     Values(Vec<Stored>),
+    Lists(Lists),
+}
+
+impl Read {
+    /// The column of a field of the schema. `is_page`: it may be of lists.
+    fn find(schema: &SchemaDescriptor, root: usize, is_page: bool) -> Result<Read, SourceError> {
+        let field = &schema.root_schema().get_fields()[root];
+        let leaf = (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == root);
+        let is_list = leaf.is_some_and(|leaf| ListColumn::is_list(&schema.columns()[leaf], field));
+        let unfit = |found: String| SourceError::Column {
+            name: field.name().to_owned(),
+            found,
+            expected: match (is_page, is_list) {
+                (true, _) => PAGE_EXPECTED,
+                (false, true) => ONE_EXPECTED,
+                (false, false) => EXPECTED,
+            },
+        };
+        let Some(leaf) = leaf.filter(|_| is_list || field.is_primitive()) else {
+            return Err(unfit("a map, a structure, or a list of these or of lists".to_owned()));
+        };
+        let column = &schema.columns()[leaf];
+        let read = match is_list {
+            true => ListColumn::of(leaf, column, field).filter(|lists| is_page && is_read(lists.kind)).map(Read::Lists),
+            false => Column::of(leaf, column).filter(|column| is_read(column.kind)).map(Read::Flat),
+        };
+        read.ok_or_else(|| unfit(Column::type_of(column)))
+    }
+}
+
+/// A column of the open row group.
+enum Open {
+    Flat(Reader),
+    Lists(ListReader),
 }
 
 /// A row group, and how many of its rows are left.
 struct Group {
     left: usize,
-    readers: Columns<Option<Reader>>,
+    readers: Columns<Option<Open>>,
 }
 
 impl<R: ChunkReader + 'static> Table<R> {
@@ -64,24 +114,20 @@ impl<R: ChunkReader + 'static> Table<R> {
         let schema = metadata.file_metadata().schema_descr_ptr();
         let roots = schema.root_schema().get_fields();
         let names: Vec<&str> = roots.iter().map(|field| field.name()).collect();
-        let columns = mapping.find(&names)?.try_map(|root| {
-            let Some(root) = root else { return Ok(None) };
-            let leaf = (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == root);
-            let leaf = leaf.filter(|_| roots[root].is_primitive());
-            let name = names[root];
-            let unfit =
-                |found: String| SourceError::Column { name: name.to_owned(), found, expected: expected(name, mapping) };
-            let leaf = leaf.ok_or_else(|| unfit("a list, a map or a structure".to_owned()))?;
-            let column = &schema.columns()[leaf];
-            column_of(leaf, column).map(Some).ok_or_else(|| unfit(Column::type_of(column)))
-        })?;
+        let mut found = mapping.find(&names)?;
+        let listing = found.listing.take();
+        let mut columns = found.try_map(|root| root.map(|root| Read::find(&schema, root, false)).transpose())?;
+        columns.listing = listing.map(|root| Read::find(&schema, root, mapping.pages.is_some())).transpose()?;
         let (begun, open, ready, failed) = Default::default();
         Ok(Table { file, metadata, columns, begun, open, ready, failed })
     }
 
     /// Whether times have no zone.
     pub fn has_clock(&self) -> bool {
-        self.columns.at.is_some_and(|at| at.kind.has_no_zone())
+        match self.columns.at {
+            Some(Read::Flat(at)) => at.kind.has_no_zone(),
+            Some(Read::Lists(_)) | None => false,
+        }
     }
 
     /// Adds the next row. `false`: there is none. An error is the last that it says.
@@ -110,22 +156,35 @@ impl<R: ChunkReader + 'static> Table<R> {
         let Some(group) = &mut self.open else {
             let Some(metadata) = self.metadata.row_groups().get(self.begun) else { return Ok(false) };
             let rows = usize::try_from(metadata.num_rows())?;
-            let open = |column: &Option<Column>| {
-                column.map(|column| Reader::open_batches(&self.file, metadata, column)).transpose()
+            let open = |column: &Option<Read>| {
+                let open = |column| match column {
+                    Read::Flat(column) => Reader::open_batches(&self.file, metadata, column).map(Open::Flat),
+                    Read::Lists(column) => ListReader::open(&self.file, metadata, column).map(Open::Lists),
+                };
+                column.map(open).transpose()
             };
             let readers = self.columns.as_ref().try_map(open)?;
             self.open = Some(Group { left: rows, readers });
             self.begun += 1;
             return Ok(true);
         };
-        let rows = group.left.min(BATCH_ROWS);
-        if rows == 0 {
+        if group.left == 0 {
             group.end()?;
             self.open = None;
             return Ok(true);
         }
-        let read = |reader: &mut Option<Reader>| reader.as_mut().map(|reader| Cells::read(reader, rows)).transpose();
-        let columns = group.readers.as_mut().try_map(read)?;
+        // Rows with long lists are fewer at a time.
+        let lists = match &mut group.readers.listing {
+            Some(Open::Lists(reader)) => Some(reader.read(group.left.min(BATCH_ROWS))?),
+            Some(Open::Flat(_)) | None => None,
+        };
+        let rows = lists.as_ref().map_or(group.left.min(BATCH_ROWS), Lists::len);
+        let read = |reader: &mut Option<Open>| match reader {
+            Some(Open::Flat(reader)) => Cells::read(reader, rows).map(Some),
+            Some(Open::Lists(_)) | None => Ok(None),
+        };
+        let mut columns = group.readers.as_mut().try_map(read)?;
+        columns.listing = columns.listing.or(lists.map(Cells::Lists));
         self.ready = Ready { columns, next: 0, rows };
         group.left -= rows;
         Ok(true)
@@ -137,15 +196,8 @@ fn value_at(cells: &Option<Cells>, at: usize) -> Value<'_> {
     cells.as_ref().and_then(|cells| cells.get(at)).unwrap_or(Value::NoColumn)
 }
 
-/// What a column has to have.
-fn expected(name: &str, mapping: &Mapping) -> &'static str {
-    let is_page = mapping.pages.is_some() && mapping.listing.eq_ignore_ascii_case(name);
-    if is_page { PAGE_EXPECTED } else { "texts, whole numbers or times are expected" }
-}
-
-/// `None`: the column is not understood.
-fn column_of(leaf: usize, column: &ColumnDescriptor) -> Option<Column> {
-    let is_read = |found: &Column| match found.kind {
+fn is_read(kind: Kind) -> bool {
+    match kind {
         Kind::Uuid | Kind::Decimal(_) => false,
         Kind::Text
         | Kind::Signed
@@ -155,8 +207,7 @@ fn column_of(leaf: usize, column: &ColumnDescriptor) -> Option<Column> {
         | Kind::Clock(_)
         | Kind::Date
         | Kind::JulianTime => true,
-    };
-    Column::of(leaf, column).filter(is_read)
+    }
 }
 
 impl Group {
@@ -164,7 +215,10 @@ impl Group {
     fn end(&mut self) -> Result<(), ParquetError> {
         let Columns { tenant, listing, at, count, event_type, values } = self.readers.as_mut();
         let all = [tenant, listing, at, count, event_type].into_iter().chain(values);
-        all.flatten().try_for_each(Reader::end)
+        all.flatten().try_for_each(|column| match column {
+            Open::Flat(reader) => reader.end(),
+            Open::Lists(reader) => reader.end(),
+        })
     }
 }
 
@@ -183,16 +237,15 @@ impl Cells {
     #[inline]
     fn get(&self, at: usize) -> Option<Value<'_>> {
         match self {
-            Cells::Texts(texts) => Some(match texts.get(at)? {
-                Text::Utf8(text) if is_blank(text) => Value::Missing,
-                Text::Utf8(text) => Value::Text(Cow::Borrowed(text)),
-                Text::Missing => Value::Missing,
-                Text::NoUtf8 => Value::Other("a text that is no UTF-8"),
-            }),
+            Cells::Texts(texts) => texts.get(at).map(text),
             Cells::Whole(numbers) => Some(numbers.get(at)?.map_or(Value::Missing, Value::Whole)),
             Cells::Instants(numbers) => Some(numbers.get(at)?.map_or(Value::Missing, Value::Instant)),
             Cells::Clocks(numbers) => Some(numbers.get(at)?.map_or(Value::Missing, Value::Clock)),
             Cells::Values(values) => values.get(at).map(value),
+            Cells::Lists(lists) => Some(match lists.get(at)? {
+                Some(elements) => Value::List(elements.iter().map(element).collect()),
+                None => Value::Missing,
+            }),
         }
     }
 }
@@ -203,14 +256,35 @@ fn is_blank(text: &str) -> bool {
     !begins_visibly && text.trim().is_empty()
 }
 
+/// An element of a list.
+fn element(stored: &Stored) -> Value<'_> {
+    match stored {
+        // A file may have a long text once, and name it in each element.
+        Stored::Text(bytes) if bytes.len() > LISTING_BYTES_MAX => Value::Other(LONG_TEXT),
+        Stored::Text(bytes) => text(std::str::from_utf8(bytes.data()).map_or(Text::NoUtf8, Text::Utf8)),
+        other => value(other),
+    }
+}
+
+#[inline]
+fn text(text: Text<'_>) -> Value<'_> {
+    match text {
+        Text::Utf8(text) if is_blank(text) => Value::Missing,
+        Text::Utf8(text) => Value::Text(Cow::Borrowed(text)),
+        Text::Missing => Value::Missing,
+        Text::NoUtf8 => Value::Other("a text that is no UTF-8"),
+    }
+}
+
 #[inline]
 fn value(stored: &Stored) -> Value<'_> {
     match stored {
         Stored::Missing => Value::Missing,
         Stored::Text(_) => Value::Other("a text in a column of other values"),
         Stored::Signed(number) => Value::Whole(*number),
+        // Ids of 64 bits without a sign are hashes. Their digits are the id, as in a text.
         Stored::Unsigned(number) => {
-            i64::try_from(*number).map_or(Value::Other("a number that is too large"), Value::Whole)
+            i64::try_from(*number).map_or_else(|_| Value::Text(number.to_string().into()), Value::Whole)
         }
         Stored::Single(value) => Value::Float((*value).into()),
         Stored::Double(value) => Value::Float(*value),

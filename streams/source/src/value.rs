@@ -19,6 +19,9 @@ use tidemark_streams_intake::limits::LISTINGS_MAX;
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the file may have meant a neighbour.
 const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
+/// Bytes of a text beside a page. No field takes a text of half that length.
+const PAGE_FIELD_BYTES_MAX: usize = 2_048;
+
 const AT: &str = "at";
 const LISTINGS: &str = "listings";
 const A_LIST: &str = "a list";
@@ -50,6 +53,8 @@ pub enum ValueError {
     Value { field: String, shown: String, expected: &'static str },
     #[error("{field} is {found}: {expected} is expected")]
     Kind { field: String, found: &'static str, expected: &'static str },
+    #[error("{field} has {bytes} bytes: a row with a page has at most {PAGE_FIELD_BYTES_MAX} in other fields")]
+    PageField { field: &'static str, bytes: usize },
     #[error("{listings} listings: 1 to {LISTINGS_MAX} in a page")]
     PageLength { listings: usize },
     #[error("listings is a text: a list is expected; --listings-separator splits texts")]
@@ -95,7 +100,7 @@ impl Reading {
 
     fn push_page(&self, mut values: Columns<Value<'_>>, pages: &Pages, rows: &mut Rows) {
         let page = mem::replace(&mut values.listing, Value::NoColumn);
-        match listings(&page, pages) {
+        match short_fields(&values).and_then(|()| listings(&page, pages)) {
             Ok(listings) => {
                 let mut of_listing = values;
                 for listing in listings {
@@ -168,7 +173,7 @@ impl Reading {
         };
         let listing = match page {
             None => ("listing", id(&values.listing)),
-            Some(Value::List(listings)) => (LISTINGS, listings.iter().map(id).collect()),
+            Some(Value::List(listings)) => (LISTINGS, listings.iter().take(LISTINGS_MAX + 1).map(id).collect()),
             Some(no_list) => (LISTINGS, json(no_list)),
         };
         let event_type = match &self.mapping.event_type {
@@ -241,10 +246,30 @@ impl Reading {
     }
 }
 
+/// Checks that no field is long beside a page: each listing of the page copies it.
+fn short_fields(values: &Columns<Value<'_>>) -> Result<(), ValueError> {
+    let Columns { tenant, listing: _, at, count, event_type, values } = values;
+    let fields = [(tenant, "tenant"), (at, AT), (count, "n"), (event_type, "type")];
+    let fields = fields.into_iter().chain(values.iter().map(|value| (value, "a dimension")));
+    for (value, field) in fields {
+        match value {
+            Value::Text(text) if text.len() > PAGE_FIELD_BYTES_MAX => {
+                return Err(ValueError::PageField { field, bytes: text.len() });
+            }
+            Value::Text(_) | Value::NoColumn | Value::Missing | Value::Whole(_) | Value::Float(_) => {}
+            Value::Instant(_) | Value::Clock(_) | Value::List(_) | Value::Other(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// The listings of a page.
 fn listings<'a>(page: &'a Value<'_>, pages: &Pages) -> Result<Vec<Value<'a>>, ValueError> {
     let kind = |found| ValueError::Kind { field: LISTINGS.to_owned(), found, expected: "a list" };
     let listings: Vec<Value<'a>> = match page {
+        Value::List(listings) if listings.len() > LISTINGS_MAX => {
+            return Err(ValueError::PageLength { listings: listings.len() });
+        }
         Value::List(listings) => listings.clone(),
         Value::Text(text) => {
             let separator = pages.separator.as_deref().ok_or(ValueError::NoSeparator)?;
@@ -450,6 +475,26 @@ mod tests {
         assert!(refused(Value::List(Vec::new())).starts_with("0 listings: 1 to 1000 in a page: "));
         assert_eq!(read(None, Value::List(vec![text("x"); 1_000])).len(), 1_000);
         assert!(refused(Value::List(vec![text("x"); 1_001])).starts_with("1001 listings: 1 to 1000 in a page: "));
+    }
+
+    #[test]
+    fn long_fields_are_not_copied_for_each_listing() {
+        let mapping = Mapping::parse("tenant=t,listings=l,at=a,n=n", None).unwrap();
+        let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
+        let said = |tenant: String| {
+            let listing = Value::List(vec![Value::Whole(7); 1_000]);
+            let values = values(Value::Whole(60), Value::Whole(2));
+            let mut rows = Rows::default();
+            reading.push(Columns { tenant: Value::Text(tenant.into()), listing, ..values }, &mut rows);
+            let said = match rows.records("click").next() {
+                Some(Record::Broken { reason, .. }) => reason.to_owned(),
+                Some(Record::Event(_)) | None => String::new(),
+            };
+            (rows.len(), said)
+        };
+        let refused = "tenant has 2049 bytes: a row with a page has at most 2048 in other fields".to_owned();
+        assert_eq!(said("x".repeat(2_049)), (1, refused));
+        assert_eq!(said("x".repeat(2_048)), (1_000, String::new()), "the core says that it is too long");
     }
 
     fn value() -> impl Strategy<Value = Value<'static>> {

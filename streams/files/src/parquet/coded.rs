@@ -4,7 +4,7 @@
 //! module reads such a column as a column of numbers. It keeps the texts of each dictionary and page. It puts numbers in their place before
 //! the library decodes the page.
 
-use super::guard::{PAGE_BYTES_MAX, damaged, level_bytes};
+use super::guard::{Levels, PAGE_BYTES_MAX, damaged, level_bytes};
 use bytes::Bytes;
 use parquet::basic::{Encoding, Repetition, Type as Physical};
 use parquet::column::page::{Page, PageMetadata, PageReader};
@@ -270,7 +270,7 @@ impl<P: PageReader> CodedPages<P> {
             Page::DictionaryPage { num_values, .. } => (0, *num_values),
             Page::DataPage { num_values, encoding: Encoding::PLAIN, .. }
             | Page::DataPageV2 { num_values, encoding: Encoding::PLAIN, .. } => {
-                (level_bytes(&page, self.is_optional)?, *num_values)
+                (level_bytes(&page, Levels { are_repeated: false, are_optional: self.is_optional })?, *num_values)
             }
             Page::DataPage { encoding: Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY, .. }
             | Page::DataPageV2 { encoding: Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY, .. } => {
@@ -330,6 +330,7 @@ mod tests {
     use super::super::columns::{Column, Reader, Texts, metadata};
     use super::super::guard::Bounded;
     use super::*;
+    use parquet::basic::Compression;
     use parquet::data_type::{ByteArray, ByteArrayType};
     use parquet::file::properties::{WriterProperties, WriterVersion};
     use parquet::file::writer::SerializedFileWriter;
@@ -432,6 +433,22 @@ mod tests {
         assert_eq!(texts(&[1, MISSING]).run("a"), Some(0..0));
         assert_eq!(texts(&[0, 1, 0]).run("a"), None);
         assert_eq!(texts(&[0, MISSING, 2]).run("a"), None);
+    }
+
+    #[test]
+    fn page_of_texts_that_share_too_many_bytes_is_refused() {
+        let builder = WriterProperties::builder().set_dictionary_enabled(false);
+        let properties = builder.set_encoding(Encoding::DELTA_BYTE_ARRAY).set_compression(Compression::SNAPPY).build();
+        let read = |texts: usize| {
+            let file = file(&vec![Some(vec![b'x'; 1 << 20]); texts], properties.clone());
+            let file = Arc::new(Bounded::new(file).unwrap());
+            let metadata = metadata(&file).unwrap();
+            let column = Column::of(0, &metadata.file_metadata().schema_descr().columns()[0]).unwrap();
+            Reader::open_batches(&file, metadata.row_group(0), column).unwrap().read_texts(1)
+        };
+        assert!(read(2).is_ok());
+        let refused = read(257).unwrap_err().to_string();
+        assert!(refused.ends_with("the texts of a page have 269484032 bytes, and 268435456 are allowed"), "{refused}");
     }
 
     #[test]

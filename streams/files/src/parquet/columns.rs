@@ -143,7 +143,7 @@ impl Kind {
     }
 
     /// `None` of what is not understood.
-    fn of(column: &ColumnDescriptor) -> Option<Kind> {
+    pub(super) fn of(column: &ColumnDescriptor) -> Option<Kind> {
         let logical = column.logical_type_ref();
         let converted = column.converted_type();
         if matches!(logical, Some(LogicalType::Decimal(_))) || logical.is_none() && converted == ConvertedType::DECIMAL
@@ -188,7 +188,7 @@ impl Kind {
     }
 
     /// A number as it is stored, read with and without a sign.
-    fn number(self, signed: i64, unsigned: u64) -> Value {
+    pub(super) fn number(self, signed: i64, unsigned: u64) -> Value {
         match self {
             Kind::Unsigned => Value::Unsigned(unsigned),
             Kind::Instant(per_s) => Value::Instant(signed.div_euclid(per_s)),
@@ -200,7 +200,7 @@ impl Kind {
         }
     }
 
-    fn bytes(self, bytes: ByteArray) -> Value {
+    pub(super) fn bytes(self, bytes: ByteArray) -> Value {
         match self {
             Kind::Decimal(scale) => Value::DecimalBytes(bytes, scale),
             Kind::Uuid => Value::Uuid(bytes),

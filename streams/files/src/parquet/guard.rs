@@ -1,7 +1,8 @@
 //! The guard between the library and an untrusted or damaged file. It checks each size against a named limit before memory is
 //! taken. A panic of the library becomes an error of the file.
 
-use super::walk::{Malformed, check_schema, delta_lengths, page_header};
+use super::prefixed::{length_column, lengths};
+use super::walk::{ListLengths, Malformed, PageHeader, check_schema, delta_lengths, page_header};
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use parquet::basic::{CompressionCodec, Encoding, Type};
@@ -15,6 +16,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 /// Bytes of a file's metadata. More: the file is refused.
@@ -29,8 +31,15 @@ pub const DICTIONARY_VALUES_MAX: usize = 4 << 20;
 /// Bytes of a page of texts that say what they have in common with the one before: each may become as long as the page. More: the file is
 /// refused.
 pub const PREFIXED_PAGE_BYTES_MAX: usize = 4 << 20;
+/// Bytes of all texts of such a page, with what they share. More: the file is refused.
+pub const PREFIXED_TEXT_BYTES_MAX: u64 = 4 * PAGE_BYTES_MAX as u64;
 /// Lengths in a page of texts, which may be written in almost no bytes. More: the file is refused.
 pub const LENGTHS_MAX: u64 = 4 << 20;
+/// Elements of a list in a row, which may be written in almost no bytes; the reader takes up to 80 bytes of memory for each. More: the file
+/// is refused.
+pub const LIST_ELEMENTS_MAX: u64 = 2 << 20;
+/// Bytes of the pages of a batch of lists, which stay in memory with it. More: the file is refused.
+pub const LIST_PAGES_BYTES_MAX: u64 = if cfg!(test) { 4 << 10 } else { 4 * PAGE_BYTES_MAX as u64 };
 
 /// Of a page that only says where values are.
 const INDEX_PAGE: i64 = 1;
@@ -177,24 +186,71 @@ fn with_dictionary_where_it_is(column: &ColumnChunkMetaData) -> Cow<'_, ColumnCh
     }
 }
 
+/// The levels that a column has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Levels {
+    /// A value says whether it goes on with a list.
+    pub are_repeated: bool,
+    /// A value says whether it is there.
+    pub are_optional: bool,
+}
+
 /// The number of bytes that levels take before the values of a page.
-pub(super) fn level_bytes(page: &Page, is_optional: bool) -> Result<usize, ParquetError> {
+pub(super) fn level_bytes(page: &Page, levels: Levels) -> Result<usize, ParquetError> {
     match page {
         Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } => {
             Ok((*def_levels_byte_len as usize).saturating_add(*rep_levels_byte_len as usize))
         }
-        Page::DataPage { buf, def_level_encoding: Encoding::RLE, .. } if is_optional => {
-            let length = buf.first_chunk().ok_or_else(|| refused("a page is cut off"))?;
-            Ok((u32::from_le_bytes(*length) as usize).saturating_add(size_of::<u32>()))
+        Page::DataPage { num_values, buf, def_level_encoding, rep_level_encoding, .. } => {
+            let repeated = match levels.are_repeated {
+                true => bytes_with_length(*rep_level_encoding, buf)?,
+                false => 0,
+            };
+            let rest = buf.get(repeated..).ok_or_else(cut_off)?;
+            match def_level_encoding {
+                _ if !levels.are_optional => Ok(repeated),
+                // Old writers pack them without a length. In a flat column a level is one bit.
+                #[expect(deprecated)]
+                Encoding::BIT_PACKED if !levels.are_repeated => Ok((*num_values as usize).div_ceil(8)),
+                encoding => Ok(repeated.saturating_add(bytes_with_length(*encoding, rest)?)),
+            }
         }
-        // Old writers pack them without a length. Columns are flat, so a level is one bit.
-        #[expect(deprecated)]
-        Page::DataPage { num_values, def_level_encoding: Encoding::BIT_PACKED, .. } if is_optional => {
-            Ok((*num_values as usize).div_ceil(8))
-        }
-        Page::DataPage { .. } if is_optional => Err(refused("a page has levels in an unknown encoding")),
-        _ => Ok(0),
+        Page::DictionaryPage { .. } => Ok(0),
     }
+}
+
+/// The bytes of levels that begin with their length.
+fn bytes_with_length(encoding: Encoding, bytes: &[u8]) -> Result<usize, ParquetError> {
+    if encoding != Encoding::RLE {
+        return Err(refused("a page has levels in an unknown encoding"));
+    }
+    let length = bytes.first_chunk().ok_or_else(cut_off)?;
+    Ok((u32::from_le_bytes(*length) as usize).saturating_add(size_of::<u32>()))
+}
+
+/// The repetition levels of a page of lists.
+fn repetition_levels(page: &Page) -> Result<&[u8], ParquetError> {
+    let range = match page {
+        Page::DataPageV2 { rep_levels_byte_len, .. } => 0..*rep_levels_byte_len as usize,
+        Page::DataPage { buf, rep_level_encoding, .. } => {
+            size_of::<u32>()..bytes_with_length(*rep_level_encoding, buf)?
+        }
+        Page::DictionaryPage { .. } => 0..0,
+    };
+    page.buffer().get(range).ok_or_else(cut_off)
+}
+
+/// The bytes of texts with what they share with the text before.
+fn text_bytes(bytes: &Bytes, values: u32) -> Result<u64, ParquetError> {
+    let column = length_column()?;
+    let (shared, end) = lengths(&column, bytes, values)?;
+    let (own, _) = lengths(&column, &bytes.slice(end..), values)?;
+    // A length below zero is longer than any page.
+    Ok(shared.into_iter().chain(own).map(|length| u64::from(length as u32)).sum())
+}
+
+fn cut_off() -> ParquetError {
+    refused("a page is cut off")
 }
 
 /// The pages of a column of a row group, of which each is looked at before it is unpacked and before its values are.
@@ -202,7 +258,9 @@ pub struct Pages<R: ChunkReader> {
     inner: SerializedPageReader<Bounded<R>>,
     file: Arc<Bounded<R>>,
     is_gzip: bool,
-    is_optional: bool,
+    levels: Levels,
+    lists: ListLengths,
+    read: Arc<AtomicU64>,
     value_bytes_min: usize,
     /// Where the next page begins, and how much there is from there on.
     offset: u64,
@@ -223,29 +281,57 @@ impl<R: ChunkReader> Pages<R> {
             }
         };
         let descriptor = column.column_descr();
-        let is_optional = descriptor.max_def_level() > 0;
+        let levels =
+            Levels { are_repeated: descriptor.max_rep_level() > 0, are_optional: descriptor.max_def_level() > 0 };
         let value_bytes_min = match descriptor.physical_type() {
             Type::FIXED_LEN_BYTE_ARRAY => usize::try_from(descriptor.type_length()).unwrap_or(0).max(1),
             _ => VALUE_BYTES_MIN,
         };
         let inner = SerializedPageReader::new(Arc::clone(&file), column, rows, None)?;
-        Ok(Pages { inner, file, is_gzip, is_optional, value_bytes_min, offset, left })
+        let lists = ListLengths::default();
+        let read = Arc::default();
+        Ok(Pages { inner, file, is_gzip, levels, lists, read, value_bytes_min, offset, left })
+    }
+
+    /// Counts the bytes of the values that are read from now on. A reader of lists sets it to 0 when it has let go of them.
+    pub fn bytes_read(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.read)
+    }
+
+    /// The header of the page at a position, and where the page begins behind it.
+    fn header_at(&self, offset: u64, left: u64) -> Result<(PageHeader, u64), ParquetError> {
+        let mut begin = Vec::new();
+        self.file.get_read(offset)?.take(left.min(PAGE_HEADER_BYTES_MAX)).read_to_end(&mut begin)?;
+        let header = page_header(&begin)?;
+        Ok((header, offset + header.bytes as u64))
+    }
+
+    /// Whether no page with values is left.
+    fn is_at_end(&self) -> Result<bool, ParquetError> {
+        let mut offset = self.offset;
+        let mut left = self.left;
+        while left > 0 {
+            let (header, body) = self.header_at(offset, left)?;
+            let whole = (body - offset).saturating_add(u64::try_from(header.compressed).unwrap_or(u64::MAX));
+            if header.kind != INDEX_PAGE && header.values != 0 || whole > left {
+                return Ok(false);
+            }
+            offset += whole;
+            left -= whole;
+        }
+        Ok(true)
     }
 
     /// Looks at the header of the next page that the library will unpack.
     fn look(&mut self) -> Result<(), ParquetError> {
         while self.left > 0 {
-            let mut begin = Vec::new();
-            let read = self.file.get_read(self.offset)?;
-            read.take(self.left.min(PAGE_HEADER_BYTES_MAX)).read_to_end(&mut begin)?;
-            let header = page_header(&begin)?;
+            let (header, body) = self.header_at(self.offset, self.left)?;
             let size = |bytes: i64| {
                 let size = usize::try_from(bytes).ok().filter(|size| *size <= PAGE_BYTES_MAX);
                 size.ok_or_else(|| refused(format!("a page has {bytes} bytes, and {PAGE_BYTES_MAX} are allowed")))
             };
             let compressed = size(header.compressed)?;
             let uncompressed = size(header.uncompressed)?;
-            let body = self.offset + header.bytes as u64;
             let whole = header.bytes as u64 + compressed as u64;
             self.left = self.left.checked_sub(whole).ok_or_else(|| refused("a page is longer than its column"))?;
             self.offset += whole;
@@ -272,10 +358,22 @@ impl<R: ChunkReader> Pages<R> {
     }
 
     /// Looks at what is unpacked, before room is made for its values.
-    fn check(&self, page: &Page) -> Result<(), ParquetError> {
+    fn check(&mut self, page: &Page) -> Result<(), ParquetError> {
         let buffer = page.buffer();
         let values = page.num_values();
-        let lengths = match (page, page.encoding()) {
+        if self.levels.are_repeated && page.is_data_page() {
+            self.lists.add(repetition_levels(page)?, values.into())?;
+            let elements = self.lists.longest;
+            if elements > LIST_ELEMENTS_MAX {
+                return Err(refused(format!(
+                    "a list has {elements} elements or more, and {LIST_ELEMENTS_MAX} are allowed"
+                )));
+            }
+        }
+        if page.is_data_page() {
+            self.keep(buffer.len() as u64)?;
+        }
+        let parts = match (page, page.encoding()) {
             (Page::DictionaryPage { .. }, _) => {
                 let values = values as usize;
                 let fits = values <= DICTIONARY_VALUES_MAX && values <= buffer.len() / self.value_bytes_min;
@@ -285,17 +383,34 @@ impl<R: ChunkReader> Pages<R> {
             (_, Encoding::DELTA_LENGTH_BYTE_ARRAY) => 1,
             _ => return Ok(()),
         };
-        if lengths == 2 && buffer.len() > PREFIXED_PAGE_BYTES_MAX {
+        if parts == 2 && buffer.len() > PREFIXED_PAGE_BYTES_MAX {
             let bytes = buffer.len();
             return Err(refused(format!("a page has {bytes} bytes, and {PREFIXED_PAGE_BYTES_MAX} are allowed")));
         }
-        let mut rest =
-            buffer.get(level_bytes(page, self.is_optional)?..).ok_or_else(|| refused("a page is cut off"))?;
-        for _ in 0..lengths {
-            let (_, end) = delta_lengths(rest, u64::from(values).min(LENGTHS_MAX))?;
-            rest = rest.get(end..).unwrap_or_default();
+        let start = level_bytes(page, self.levels)?;
+        if start > buffer.len() {
+            return Err(cut_off());
         }
-        Ok(())
+        if parts == 1 {
+            delta_lengths(&buffer[start..], u64::from(values).min(LENGTHS_MAX))?;
+            return Ok(());
+        }
+        let bytes = text_bytes(&buffer.slice(start..), values)?;
+        match bytes <= PREFIXED_TEXT_BYTES_MAX {
+            true => self.keep(bytes),
+            false => Err(refused(format!(
+                "the texts of a page have {bytes} bytes, and {PREFIXED_TEXT_BYTES_MAX} are allowed"
+            ))),
+        }
+    }
+
+    /// Counts bytes of values that the reader keeps until it has handed out their rows.
+    fn keep(&self, bytes: u64) -> Result<(), ParquetError> {
+        let read = self.read.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        match self.levels.are_repeated && read > LIST_PAGES_BYTES_MAX {
+            false => Ok(()),
+            true => Err(refused(format!("lists are in pages of {read} bytes, and {LIST_PAGES_BYTES_MAX} are allowed"))),
+        }
     }
 }
 
@@ -309,10 +424,16 @@ impl<R: ChunkReader> Iterator for Pages<R> {
 
 impl<R: ChunkReader> PageReader for Pages<R> {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
-        self.look()?;
-        let page = self.inner.get_next_page()?;
-        page.as_ref().map_or(Ok(()), |page| self.check(page))?;
-        Ok(page)
+        loop {
+            self.look()?;
+            let Some(page) = self.inner.get_next_page()? else { return Ok(None) };
+            // Some writers make pages without values. The library takes such a page for the end of the column.
+            if page.is_data_page() && page.num_values() == 0 {
+                continue;
+            }
+            self.check(&page)?;
+            return Ok(Some(page));
+        }
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
@@ -321,5 +442,10 @@ impl<R: ChunkReader> PageReader for Pages<R> {
 
     fn skip_next_page(&mut self) -> Result<(), ParquetError> {
         Err(ParquetError::NYI("pages are read one after the other".to_owned()))
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool, ParquetError> {
+        // A list may go on in the next page.
+        self.is_at_end()
     }
 }

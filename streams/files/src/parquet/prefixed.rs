@@ -40,10 +40,8 @@ impl PrefixedReader {
     /// # Errors
     /// The library refuses the column of lengths.
     pub fn open(pages: Box<dyn PageReader>) -> Result<PrefixedReader, ParquetError> {
-        let lengths = Type::primitive_type_builder("lengths", Physical::INT32).with_repetition(Repetition::REQUIRED);
-        let path = ColumnPath::from("lengths");
-        let length_column = Arc::new(ColumnDescriptor::new(Arc::new(lengths.build()?), 0, 0, path));
         let none = Vec::new().into_iter().zip(Vec::new());
+        let length_column = length_column()?;
         Ok(PrefixedReader { pages, lengths: none, rest: Bytes::new(), last: Vec::new(), length_column })
     }
 
@@ -110,9 +108,9 @@ impl PrefixedReader {
         let Page::DataPage { buf, num_values, encoding: Encoding::DELTA_BYTE_ARRAY, .. } = page else {
             return Err(damaged("a page of texts is not a version 1 data page in DELTA_BYTE_ARRAY"));
         };
-        let (shared, end) = self.lengths(&buf, num_values)?;
+        let (shared, end) = self.all_lengths(&buf, num_values)?;
         let rest = buf.slice(end..);
-        let (own, end) = self.lengths(&rest, num_values)?;
+        let (own, end) = self.all_lengths(&rest, num_values)?;
         self.lengths = shared.into_iter().zip(own);
         self.rest = rest.slice(end..);
         self.last.clear();
@@ -120,26 +118,38 @@ impl PrefixedReader {
     }
 
     /// The lengths at the beginning of bytes, and the position of their end.
-    fn lengths(&self, bytes: &Bytes, values: u32) -> Result<(Vec<i32>, usize), ParquetError> {
-        let fewer = || damaged("a page has fewer lengths than values");
-        let (found, end) = delta_lengths(bytes, u64::from(values).min(LENGTHS_MAX))?;
-        if found != u64::from(values) {
-            return Err(fewer());
-        }
-        let page = Page::DataPage {
-            buf: bytes.slice(..end),
-            num_values: values,
-            encoding: Encoding::DELTA_BINARY_PACKED,
-            def_level_encoding: Encoding::RLE,
-            rep_level_encoding: Encoding::RLE,
-            statistics: None,
-        };
-        let pages = Box::new(OnePage(Some(page)));
-        let mut reader = ColumnReaderImpl::<Int32Type>::new(Arc::clone(&self.length_column), pages);
-        let mut lengths = Vec::with_capacity(values as usize);
-        reader.read_records(values as usize, None, None, &mut lengths)?;
+    fn all_lengths(&self, bytes: &Bytes, values: u32) -> Result<(Vec<i32>, usize), ParquetError> {
+        let (lengths, end) = lengths(&self.length_column, bytes, values)?;
         if lengths.len() == values as usize { Ok((lengths, end)) } else { Err(fewer()) }
     }
+}
+
+/// The column of lengths, for [`lengths`].
+pub(super) fn length_column() -> Result<ColumnDescPtr, ParquetError> {
+    let lengths = Type::primitive_type_builder("lengths", Physical::INT32).with_repetition(Repetition::REQUIRED);
+    Ok(Arc::new(ColumnDescriptor::new(Arc::new(lengths.build()?), 0, 0, ColumnPath::from("lengths"))))
+}
+
+/// The lengths at the beginning of bytes, at most as many as a page has values, and the position of their end.
+pub(super) fn lengths(column: &ColumnDescPtr, bytes: &Bytes, values: u32) -> Result<(Vec<i32>, usize), ParquetError> {
+    let (found, end) = delta_lengths(bytes, u64::from(values).min(LENGTHS_MAX))?;
+    let found = u32::try_from(found).map_err(|_| fewer())?;
+    let page = Page::DataPage {
+        buf: bytes.slice(..end),
+        num_values: found,
+        encoding: Encoding::DELTA_BINARY_PACKED,
+        def_level_encoding: Encoding::RLE,
+        rep_level_encoding: Encoding::RLE,
+        statistics: None,
+    };
+    let mut reader = ColumnReaderImpl::<Int32Type>::new(Arc::clone(column), Box::new(OnePage(Some(page))));
+    let mut lengths = Vec::with_capacity(found as usize);
+    reader.read_records(found as usize, None, None, &mut lengths)?;
+    if lengths.len() == found as usize { Ok((lengths, end)) } else { Err(fewer()) }
+}
+
+fn fewer() -> ParquetError {
+    damaged("a page has fewer lengths than values")
 }
 
 impl PrefixedTexts {

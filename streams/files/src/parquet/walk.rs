@@ -42,6 +42,8 @@ pub struct PageHeader {
     pub compressed: i64,
     /// Bytes of levels in front of what is compressed.
     pub levels: i64,
+    /// Of a page of data.
+    pub values: i64,
     /// Bytes of the header.
     pub bytes: usize,
 }
@@ -63,13 +65,17 @@ pub fn page_header(bytes: &[u8]) -> Result<PageHeader, Malformed> {
             1 => header.kind = walk.zigzag()?,
             2 => header.uncompressed = walk.zigzag()?,
             3 => header.compressed = walk.zigzag()?,
-            8 => {
+            5 | 8 => {
+                let is_second = field == 8;
                 walk.fields(&[], &mut |walk, field, kind| {
-                    if kind == I32 && (field == 5 || field == 6) {
-                        header.levels = header.levels.saturating_add(walk.zigzag()?);
-                        return Ok(());
+                    match field {
+                        1 if kind == I32 => header.values = walk.zigzag()?,
+                        5 | 6 if kind == I32 && is_second => {
+                            header.levels = header.levels.saturating_add(walk.zigzag()?);
+                        }
+                        _ => walk.skip(kind, 1)?,
                     }
-                    walk.skip(kind, 1)
+                    Ok(())
                 })?;
             }
             _ => walk.skip(kind, 0)?,
@@ -104,6 +110,45 @@ pub fn delta_lengths(bytes: &[u8], values_max: u64) -> Result<(u64, usize), Malf
         }
     }
     Ok((values, walk.at))
+}
+
+/// The lengths of the lists of a column, of its pages one after the other. A list may go on in the next page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListLengths {
+    pub longest: u64,
+    last: u64,
+}
+
+impl ListLengths {
+    /// Walks through the repetition levels of a page: runs, and groups of eight bits. A level of 0 begins a list.
+    pub fn add(&mut self, levels: &[u8], values: u64) -> Result<(), Malformed> {
+        let mut walk = Walk::new(levels);
+        let mut left = values;
+        while left > 0 {
+            let header = walk.varint()?;
+            let count = header >> 1;
+            if count == 0 {
+                return Err(Malformed("a run has no levels"));
+            }
+            if header & 1 == 1 {
+                let groups = count.min(left.div_ceil(8));
+                let groups = usize::try_from(groups).map_err(|_| Malformed("a page has too many values"))?;
+                for bits in walk.take(groups)? {
+                    (0..left.min(8)).for_each(|bit| self.add_run(bits >> bit & 1 == 1, 1));
+                    left = left.saturating_sub(8);
+                }
+            } else {
+                self.add_run(walk.byte()? & 1 == 1, count.min(left));
+                left = left.saturating_sub(count);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_run(&mut self, is_within: bool, count: u64) {
+        self.last = if is_within { self.last.saturating_add(count) } else { 1 };
+        self.longest = self.longest.max(self.last);
+    }
 }
 
 struct Walk<'a> {
@@ -305,7 +350,7 @@ mod tests {
     #[test]
     fn a_page_says_how_large_it_is() {
         let header = [0x15, 0, 0x15, 40, 0x15, 20, 0x2c, 0x15, 10, 0x15, 0, 0x15, 6, 0x15, 6, 0, 0, 99];
-        let found = PageHeader { kind: 0, uncompressed: 20, compressed: 10, levels: 0, bytes: 17 };
+        let found = PageHeader { kind: 0, uncompressed: 20, compressed: 10, levels: 0, values: 5, bytes: 17 };
         assert_eq!(page_header(&header), Ok(found));
         assert!(page_header(&header[..16]).is_err());
         // The size once more, as another number's field.
@@ -322,5 +367,23 @@ mod tests {
         assert_eq!(delta_lengths(&lengths[..13], 3), Err(Malformed("it ends too early")));
         assert_eq!(delta_lengths(&[0, 4, 3, 10, 0], 9), Err(Malformed("no blocks")));
         assert_eq!(delta_lengths(&[128, 1, 4, 1, 10], 9), Ok((1, 5)));
+    }
+
+    #[test]
+    fn lists_are_as_long_as_their_levels_say() {
+        let mut lengths = ListLengths::default();
+        // A list of one, a list of four, and a list of two that goes on.
+        lengths.add(&[3, 0b0101_1100], 7).unwrap();
+        assert_eq!(lengths, ListLengths { longest: 4, last: 2 });
+        // Three more of the last one, then five lists of one.
+        lengths.add(&[6, 1, 10, 0], 8).unwrap();
+        assert_eq!(lengths, ListLengths { longest: 5, last: 1 });
+        let mut lengths = ListLengths::default();
+        let run = [0xff, 0xff, 0xff, 0xff, 0x1f];
+        lengths.add(&[&[2, 0][..], &[0xfe], &run[1..], &[1]].concat(), u32::MAX.into()).unwrap();
+        assert_eq!(lengths.longest, u32::MAX.into(), "of some bytes");
+        for cut_off in [&[][..], &[3], &[2], &[4, 1], &[0, 1], &[1]] {
+            assert!(ListLengths::default().add(cut_off, 9).is_err(), "{cut_off:?}");
+        }
     }
 }
