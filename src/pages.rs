@@ -137,7 +137,7 @@ impl Pages {
             tls: None,
             front: sites.map(|sites| front::router(sites, dc, backend.clone(), access.clone(), self.taking.clone())),
         };
-        self.servers.push((Server::start(listener, backend.clone(), options)?, client));
+        self.servers.push((Server::start_local(listener, backend.clone(), options)?, client));
         self.backends.push(backend);
         Ok(())
     }

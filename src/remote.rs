@@ -128,17 +128,14 @@ impl Remote {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<A, RemoteError> {
-        let (status, bytes) = self.answer(method, path, body).await?;
-        let authority = self.authority()?.to_owned();
-        if !status.is_success() {
-            return Err(refused(authority, status, &bytes));
-        }
-        serde_json::from_slice(&bytes).map_err(|error| RemoteError::Answer { authority, reason: error.to_string() })
+        let body = body.map(|body| self.encoded(body)).transpose()?;
+        let bytes = self.success(method, path, body).await?;
+        serde_json::from_slice(&bytes).map_err(|error| self.unreadable(&error))
     }
 
     /// Sends many increments. An answer of which each is refused says so of each, and is no error.
     pub async fn add_all(&self, lines: &[&BulkLine]) -> Result<BulkBody, RemoteError> {
-        let (status, bytes) = self.answer(Method::POST, "/v1/add", Some(&lines)).await?;
+        let (status, bytes) = self.answer(Method::POST, "/v1/add", Some(self.encoded(&lines)?)).await?;
         let authority = self.authority()?.to_owned();
         match serde_json::from_slice(&bytes) {
             Ok(body) => Ok(body),
@@ -147,12 +144,30 @@ impl Remote {
         }
     }
 
+    /// Sends a request and reads the body of its answer, if that says success.
+    async fn success(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Bytes, RemoteError> {
+        let (status, bytes) = self.answer(method, path, body).await?;
+        match status.is_success() {
+            true => Ok(bytes),
+            false => Err(refused(self.authority()?.to_owned(), status, &bytes)),
+        }
+    }
+
+    fn encoded(&self, body: &impl Serialize) -> Result<Vec<u8>, RemoteError> {
+        serde_json::to_vec(body).map_err(|error| self.unreadable(&error))
+    }
+
+    fn unreadable(&self, error: &serde_json::Error) -> RemoteError {
+        let authority = self.authority().unwrap_or_default().to_owned();
+        RemoteError::Answer { authority, reason: error.to_string() }
+    }
+
     /// Sends a request and reads the answer, whatever its status.
     async fn answer(
         &self,
         method: Method,
         path: &str,
-        body: Option<&impl Serialize>,
+        body: Option<Vec<u8>>,
     ) -> Result<(StatusCode, Bytes), RemoteError> {
         let authority = self.authority()?;
         let late = || RemoteError::Answer {
@@ -171,7 +186,7 @@ impl Remote {
         let authority = self.authority()?.to_owned();
         let failed = |reason: String| RemoteError::Answer { authority: authority.clone(), reason };
         let late = || failed(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()));
-        let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.send(Method::GET, path, None::<&()>)).await;
+        let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.send(Method::GET, path, None)).await;
         let (response, _connection) = sent.map_err(|_| late())??;
         let status = response.status();
         if !status.is_success() {
@@ -295,7 +310,7 @@ impl Remote {
         &self,
         method: Method,
         path: &str,
-        body: Option<&impl Serialize>,
+        body: Option<Vec<u8>>,
     ) -> Result<(StatusCode, Bytes), RemoteError> {
         let (response, _connection) = self.send(method, path, body).await?;
         let (head, body) = response.into_parts();
@@ -307,7 +322,7 @@ impl Remote {
         &self,
         method: Method,
         path: &str,
-        body: Option<&impl Serialize>,
+        body: Option<Vec<u8>>,
     ) -> Result<(Response<Incoming>, Connection), RemoteError> {
         let authority = self.authority()?;
         let failed =
@@ -327,23 +342,17 @@ impl Remote {
         Ok(body.map_err(|error| failed(error.to_string()))?.to_bytes())
     }
 
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&impl Serialize>,
-    ) -> Result<Request<Full<Bytes>>, RemoteError> {
+    fn request(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Request<Full<Bytes>>, RemoteError> {
         let authority = self.authority()?;
         let failed = |reason: String| RemoteError::Answer { authority: authority.to_owned(), reason };
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, authority);
         if let Some(authorization) = self.authorization()? {
             request = request.header(header::AUTHORIZATION, authorization);
         }
-        let bytes = body.map(serde_json::to_vec).transpose().map_err(|error| failed(error.to_string()))?;
-        if bytes.is_some() {
+        if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        request.body(Full::from(bytes.unwrap_or_default())).map_err(|error| failed(error.to_string()))
+        request.body(Full::from(body.unwrap_or_default())).map_err(|error| failed(error.to_string()))
     }
 }
 

@@ -32,6 +32,7 @@ use crate::raft_transport::MeshTransport;
 use crate::reach::{Reach, ReachService};
 use crate::services::Services;
 use crate::storage::{Opened, StoreFailure, ViewRows, ViewShelf, ViewStore, ViewStoreError};
+use futures_util::future::BoxFuture;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -224,7 +225,16 @@ impl Starting {
 
 impl Aggregator {
     /// Recovers from the data directory and serves on the endpoint. To be called within a tokio runtime.
-    pub async fn start(
+    pub fn start(
+        endpoint: Endpoint,
+        credentials: Credentials,
+        options: AggregatorOptions,
+    ) -> BoxFuture<'static, Result<Aggregator, StartError>> {
+        // A box, so that only this crate compiles a running aggregator.
+        Box::pin(Aggregator::recover(endpoint, credentials, options))
+    }
+
+    async fn recover(
         endpoint: Endpoint,
         credentials: Credentials,
         options: AggregatorOptions,

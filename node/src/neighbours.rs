@@ -24,7 +24,7 @@ const REDIAL: Duration = Duration::from_millis(100);
 /// A node is dialled for so long: it is close.
 const DIAL_MAX: Duration = Duration::from_secs(1);
 
-type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Connections to the nodes of the data centre.
 pub struct Neighbours {

@@ -4,7 +4,7 @@ use crate::connections::{Doors, RaftDoor, accept_all};
 use crate::events::{self, Event, EventReceiver, EventSender};
 use crate::host::{Ended, GroupStatus, Host};
 use crate::log::{GroupLog, SharedLog};
-use crate::neighbours::{GroupTransport, Neighbours};
+use crate::neighbours::{BoxFuture, GroupTransport, Neighbours};
 use crate::storage::{self, RowsError, StartError, StorageOptions};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -140,7 +140,12 @@ impl Statuses {
 
 impl Node {
     /// Recovers from the data directory and serves on the endpoint. To be called within a tokio runtime.
-    pub async fn start(endpoint: Endpoint, options: NodeOptions) -> Result<Node, StartError> {
+    pub fn start(endpoint: Endpoint, options: NodeOptions) -> BoxFuture<'static, Result<Node, StartError>> {
+        // A box, so that only this crate compiles a running node.
+        Box::pin(Node::recover(endpoint, options))
+    }
+
+    async fn recover(endpoint: Endpoint, options: NodeOptions) -> Result<Node, StartError> {
         let numbers = groups_of(&options)?;
         let neighbours = Arc::new(Neighbours::new(
             endpoint.clone(),

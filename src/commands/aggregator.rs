@@ -63,7 +63,7 @@ async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     });
     let webhooks = start_webhooks(&settings, &place, webhooks, &backend)?;
     http.webhooks = Some(webhooks.clone());
-    let server = Server::start(listener, backend, http)?;
+    let server = Server::start_local(listener, backend, http)?;
     let listen = endpoint.local_addr();
     let http = server.address();
     tracing::info!(dc = %settings.dc, %advertised, %listen, %http, "aggregator serves");

@@ -34,10 +34,16 @@ pub mod webhooks;
 
 use crate::Outcome;
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
 
 /// Runs a client command to its end.
 fn block_on<F: Future<Output = Outcome>>(command: F) -> Outcome {
+    run(pin!(command))
+}
+
+/// The runtime is compiled once, and not for each command.
+fn run(command: Pin<&mut dyn Future<Output = Outcome>>) -> Outcome {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
@@ -248,17 +248,40 @@ const KNOWS_PATIENCE: Duration = Duration::from_secs(5);
 impl RaftNode {
     /// Starts member `id` from its file, or as a blank one that waits for [`initialize`](Self::initialize) or for a
     /// leader that adds it. Returns when snapshot and committed entries are replayed into `app`.
-    pub async fn start(
+    pub fn start(
         id: u64,
         source: impl Into<Source>,
         config: Config,
         transport: Arc<dyn RaftTransport>,
         app: impl App,
         on_applied: OnApplied,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Self::starting(id, source.into(), config, transport, Box::new(app), on_applied)
+    }
+
+    /// A box, so that only this crate compiles the library's member.
+    fn starting(
+        id: u64,
+        source: Source,
+        config: Config,
+        transport: Arc<dyn RaftTransport>,
+        app: Box<dyn App>,
+        on_applied: OnApplied,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::start_app(id, source, config, transport, app, on_applied))
+    }
+
+    async fn start_app(
+        id: u64,
+        source: Source,
+        config: Config,
+        transport: Arc<dyn RaftTransport>,
+        app: Box<dyn App>,
+        on_applied: OnApplied,
     ) -> Result<Self, StartError> {
         let raft_config = config.to_openraft()?;
         let store = LogStore::open(source, id, &config)?;
-        let mut machine = StateMachine::new(Box::new(app), on_applied, store.clone());
+        let mut machine = StateMachine::new(app, on_applied, store.clone());
         let sizes = machine.sizes();
         let snapshot_every_bytes = config.snapshot_every_bytes;
         let metrics = Arc::new(OnceLock::new());
@@ -279,6 +302,7 @@ impl RaftNode {
     }
 
     /// Where the transport delivers messages for this member.
+    #[inline(never)] // Callers would compile the service.
     pub fn service(&self) -> Arc<dyn RaftService> {
         self.server.clone()
     }

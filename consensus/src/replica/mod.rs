@@ -25,6 +25,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::{EntryPayload, Raft, SnapshotPolicy};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -274,13 +275,30 @@ impl Replica {
     /// Opens the file, or founds it as that of a blank member. The members of the placement found a group with it, or the group's leader
     /// adds it. The transport is addressed by node number, and hands over incoming messages with the sender's node number. Nothing is
     /// applied before this returns.
-    pub async fn open(
+    pub fn open(
         source: impl Into<Source>,
+        options: ReplicaOptions,
+        transport: Arc<dyn RaftTransport>,
+    ) -> BoxFuture<'static, Result<Opened, StartError>> {
+        Self::opening(source.into(), options, transport)
+    }
+
+    /// A box, so that only this crate compiles the library's member.
+    fn opening(
+        source: Source,
+        options: ReplicaOptions,
+        transport: Arc<dyn RaftTransport>,
+    ) -> BoxFuture<'static, Result<Opened, StartError>> {
+        Box::pin(Self::open_source(source, options, transport))
+    }
+
+    async fn open_source(
+        source: Source,
         options: ReplicaOptions,
         transport: Arc<dyn RaftTransport>,
     ) -> Result<Opened, StartError> {
         let raft_config = openraft_config(&options)?;
-        let (store, disk) = open_store(source.into(), &options).await?;
+        let (store, disk) = open_store(source, &options).await?;
         let member = member_id(options.node, disk.mint);
         let (rows, checkpoint) = Rows::open(store.clone()).map_err(replay)?;
         let (sender, events) = mpsc::channel(options.events_max);
@@ -340,6 +358,7 @@ impl Replica {
     }
 
     /// Where the transport delivers messages for this node.
+    #[inline(never)] // Callers would compile the service.
     pub fn service(&self) -> Arc<dyn RaftService> {
         self.0.service.clone()
     }

@@ -8,6 +8,7 @@ use super::spans::of_connection;
 use super::totals::Totals;
 use super::winners::Winners;
 use super::{Access, AggregatorProcess, BULKS_MAX, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, TLS_TIMEOUT};
+use crate::backend::LocalBackend;
 use crate::log_level::LogLevel;
 use crate::process::{NodeProcess, Process};
 use crate::webhook::Webhooks;
@@ -185,6 +186,15 @@ impl Server {
         let beside = renewing(tls.as_ref());
         let accepting = tokio::spawn(accept(listener, tls, router, connections_max, stopping));
         Ok(Server { address, stop, live: Arc::new(Semaphore::new(0)), live_max: 0, accepting, beside })
+    }
+
+    /// Serves an aggregator of this process on a bound listener. To be called within a tokio runtime. Callers need not compile the
+    /// operations, as they do with [`Server::start`].
+    ///
+    /// # Errors
+    /// The listener's, if it has no address.
+    pub fn start_local(listener: TcpListener, backend: Arc<LocalBackend>, options: Options) -> std::io::Result<Server> {
+        Server::start(listener, backend, options)
     }
 
     /// Serves an aggregator on a bound listener. To be called within a tokio runtime.
