@@ -27,7 +27,7 @@ pub struct Cli {
 enum Called {
     #[command(flatten)]
     Command(Box<Command>),
-    /// Run the demo of 15 data centres (a command of tidemark-lab)
+    /// Run the demo of 15 data centres (the program tidemark-demo)
     #[command(disable_help_flag = true)]
     Demo(HandedOver),
     /// Measure the promised figures on this machine (a command of tidemark-lab)
@@ -165,7 +165,7 @@ impl Cli {
     pub fn run(self) -> Outcome {
         match self.called {
             Called::Command(command) => command.run(),
-            Called::Demo(given) => lab::run("demo", &given.arguments),
+            Called::Demo(given) => lab::demo(&given.arguments),
             Called::Bench(given) => lab::run("bench", &given.arguments),
             Called::Soak(given) => lab::run("soak", &given.arguments),
             Called::Sim(given) => lab::run("sim", &given.arguments),

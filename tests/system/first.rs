@@ -234,7 +234,7 @@ fn output_to_a_full_disk_is_an_error() {
     assert_eq!(status.code(), Some(1));
 }
 
-/// The program alone in a folder, with or without another one beside it. Other processes write both files: a process that another
+/// The program alone in a folder, with or without the others beside it. Other processes write all files: a process that another
 /// test forks off this one would keep a file open for writing, and the kernel runs no such file.
 fn alone(beside: Option<&str>) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -242,8 +242,10 @@ fn alone(beside: Option<&str>) -> (TempDir, PathBuf) {
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_tidemark")).arg(&program).status().unwrap().success());
     if let Some(script) = beside {
         let write = r#"printf '%s' "$2" >"$1" && chmod 700 "$1""#;
-        let lab = folder.path().join("tidemark-lab");
-        assert!(Command::new("sh").args(["-c", write, "sh"]).arg(&lab).arg(script).status().unwrap().success());
+        for other in ["tidemark-demo", "tidemark-lab"] {
+            let other = folder.path().join(other);
+            assert!(Command::new("sh").args(["-c", write, "sh"]).arg(&other).arg(script).status().unwrap().success());
+        }
     }
     (folder, program)
 }
@@ -251,12 +253,13 @@ fn alone(beside: Option<&str>) -> (TempDir, PathBuf) {
 #[test]
 fn experiment_without_its_program_says_how_to_build_it() {
     let (_folder, program) = alone(None);
-    for experiment in ["demo", "bench", "soak", "sim"] {
+    let lab = ["bench", "soak", "sim"].map(|experiment| (experiment, "tidemark-lab", experiment));
+    for (experiment, wanted, arguments) in lab.into_iter().chain([("demo", "tidemark-demo", "--help")]) {
         let output = Command::new(&program).args([experiment, "--json"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        let how = format!("in the repository: cargo run --release -p tidemark-lab -- {experiment}");
-        assert!(said.starts_with(&format!("tidemark: `{experiment}` is a command of tidemark-lab")), "{said}");
+        let how = format!("in the repository: cargo run --release -p {wanted} -- {arguments}");
+        assert!(said.starts_with(&format!("tidemark: `{experiment}` needs the program {wanted}")), "{said}");
         assert!(said.trim_end().ends_with(&how), "{said}");
     }
 }
@@ -264,10 +267,12 @@ fn experiment_without_its_program_says_how_to_build_it() {
 #[test]
 fn experiment_is_handed_over_with_all_its_arguments() {
     let (_folder, program) = alone(Some("#!/bin/sh\necho \"$@\"; exit 3\n"));
-    for arguments in [&["demo", "--json", "--rate", "5"][..], &["sim", "run", "--help"], &["bench"], &["soak", "-h"]] {
+    let lab = [&["sim", "run", "--help"][..], &["bench"], &["soak", "-h"]].map(|arguments| (arguments, arguments));
+    let demo = (&["demo", "--json", "--rate", "5"][..], &["--json", "--rate", "5"][..]);
+    for (arguments, handed_over) in lab.into_iter().chain([demo]) {
         let output = Command::new(&program).args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!((output.status.code(), said.trim_end()), (Some(3), arguments.join(" ").as_str()));
+        assert_eq!((output.status.code(), said.trim_end()), (Some(3), handed_over.join(" ").as_str()));
     }
 }
 

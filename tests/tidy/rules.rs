@@ -11,7 +11,7 @@ const ARCHITECTURE_LINES_MAX: usize = 250;
 const ARCHITECTURE_WORDS_MAX: usize = 2000;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 31] = [
+const MAY_KNOW: [(&str, &[&str]); 32] = [
     ("tidemark-proto", CORE),
     ("tidemark-types", &[]),
     ("tidemark-wire", &["tidemark-types"]),
@@ -103,13 +103,25 @@ const MAY_KNOW: [(&str, &[&str]); 31] = [
     ("tidemark-testkit", &[]),
     ("tidemark-tls", &[]),
     (
-        "tidemark-lab",
+        "tidemark-demo",
         &[
             "tidemark",
             "tidemark-proto",
             "tidemark-transport",
             "tidemark-consensus",
             "tidemark-aggregator",
+            "tidemark-client",
+            "tidemark-server",
+        ],
+    ),
+    (
+        "tidemark-lab",
+        &[
+            "tidemark",
+            "tidemark-demo",
+            "tidemark-proto",
+            "tidemark-transport",
+            "tidemark-consensus",
             "tidemark-client",
             "tidemark-server",
             "tidemark-sim",

@@ -6,9 +6,9 @@ use clap::{Parser, Subcommand};
 use tidemark::Outcome;
 
 use crate::bench::{self, command::BenchArgs};
-use crate::demo::{self, options::DemoOptions};
 use crate::sim;
 use crate::soak::{self, SoakOptions};
+use tidemark_demo::options::DemoOptions;
 
 /// Run experiments with Tidemark: a demo of 15 data centres, benches, soaks and the simulator.
 #[derive(Debug, Parser)]
@@ -46,9 +46,9 @@ impl Cli {
     pub fn run(self) -> Outcome {
         match self.command {
             Command::Tidemark(command) => command.run(),
-            Command::Demo(options) => Ok(demo::run::run(&options)?),
+            Command::Demo(options) => Ok(tidemark_demo::run::run(&options)?),
             Command::DemoLoad => {
-                demo::load::run()?;
+                tidemark_demo::load::run()?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Bench(args) => bench::command::run(args),

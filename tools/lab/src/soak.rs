@@ -202,14 +202,14 @@ async fn faulty(
     let hits_per_s = (options.rate / load::INCREMENTS_PER_HIT).max(1);
     let every = hits_per_s * MILESTONE_EVERY_S;
     cluster.define(load::HITS, every).await?;
-    let before = crate::cost::of_this_tree();
+    let before = tidemark_demo::cost::of_this_tree();
     let load = Load::start(&cluster, logs, options.rate, rng.random()).await?;
     let mut faults = Faults::new(rng, options.fault_every);
     faults.run(&mut cluster, Duration::from_secs_f64(options.minutes * 60.0)).await?;
     faults.end(&mut cluster).await?;
     let finished = load.finish(SETTLE_MAX).await;
     let mut report = Report { seed, minutes: options.minutes, faults: faults.counts(), ..Report::default() };
-    report.cpu_s = before.and_then(|before| Some(crate::cost::of_this_tree()?.cpu_s_since(&before)));
+    report.cpu_s = before.and_then(|before| Some(tidemark_demo::cost::of_this_tree()?.cpu_s_since(&before)));
     (report.longest_ms, report.logs_bytes) = (finished.longest_ms, finished.logs_bytes);
     report.violations = finished.unfinished;
     match Account::read(logs, cluster.dcs()) {

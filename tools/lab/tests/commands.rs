@@ -11,8 +11,12 @@ const COMMON: [&str; 6] = ["server", "data_dir", "token", "token_file", "ca", "j
 /// The command with the common options that the page shows.
 const COMMON_OF: &str = "get";
 
-/// How the repository's programs are run without installing them.
-const RUNS: [&str; 2] = ["cargo run --release --locked -- ", "cargo run --release --locked -p tidemark-lab -- "];
+/// How the repository's programs are run without installing them, and the command that this is.
+const RUNS: [(&str, &str); 3] = [
+    ("cargo run --release --locked -- ", "tidemark "),
+    ("cargo run --release --locked -p tidemark-demo -- ", "tidemark demo "),
+    ("cargo run --release --locked -p tidemark-lab -- ", "tidemark "),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -174,7 +178,8 @@ fn commands_of(text: &str) -> Vec<String> {
         if line.starts_with("```") {
             inside = !inside;
         } else if inside {
-            let own = RUNS.iter().find_map(|run| line.trim().strip_prefix(run)).map(|rest| format!("tidemark {rest}"));
+            let run = |(run, own): &(&str, &str)| Some(format!("{own}{}", line.trim().strip_prefix(run)?));
+            let own = RUNS.iter().find_map(run);
             said.push(own.unwrap_or_else(|| line.trim().to_owned()));
         } else {
             said.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));

@@ -15,7 +15,7 @@ use tidemark_transport::{Identity, Role};
 use super::BenchError;
 use super::child::{PATIENCE, Process};
 use super::task::Place;
-use crate::cost;
+use tidemark_demo::cost;
 use tidemark_server::secret;
 use tidemark_server::token::Token;
 use tidemark_tls::Trust;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{Figure, median, rounded};
+use tidemark_demo::figures::{Figure, median, rounded};
 
 /// A figure of one run.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,9 +16,9 @@ use super::cluster::{Cluster, HTTP_HOST, NAMESPACE, Options};
 use super::line::{Asked, Sample};
 use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
-use crate::cost::{self, Cost};
-use crate::demo::subscribers::unix_us;
 use tidemark::remote::{self, RemoteStream};
+use tidemark_demo::cost::{self, Cost};
+use tidemark_demo::subscribers::unix_us;
 use tidemark_tls::Trust;
 
 const SUBSCRIBERS: usize = 10_000;

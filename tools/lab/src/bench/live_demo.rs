@@ -18,8 +18,8 @@ use super::line::{Asked, Sample};
 use super::live::{Frames, open_all, upgrade};
 use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
-use crate::cost;
 use tidemark::remote::Remote;
+use tidemark_demo::cost;
 use tidemark_server::token::Token;
 
 const SUBSCRIBERS: usize = 5_000;

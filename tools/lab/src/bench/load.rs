@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use self::driver::Driver;
 use super::task::{Place, Said, say, wait_for_start};
-use crate::demo::messages::Latency;
+use tidemark_demo::messages::Latency;
 use tidemark_transport::{Credentials, Endpoint, EndpointOptions};
 
 /// Longest latency told apart, microseconds (an hour); longer ones count as this.

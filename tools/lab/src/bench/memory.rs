@@ -20,7 +20,7 @@ use super::line::{Asked, Sample};
 use super::load;
 use super::task::{Said, Task};
 use super::{BenchError, Plan};
-use crate::cost;
+use tidemark_demo::cost;
 
 const CELLS: usize = 1_000_000;
 const LANES: u8 = 10;

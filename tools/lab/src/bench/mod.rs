@@ -46,7 +46,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use self::line::{Line, Sample};
-use crate::cost::{self, Cost};
+use tidemark_demo::cost::{self, Cost};
 
 /// Only a build that is asked for it has PostgreSQL's client.
 #[cfg(not(feature = "postgres"))]

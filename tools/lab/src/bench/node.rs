@@ -9,7 +9,7 @@ use super::line::{Asked, Sample};
 use super::load::{Content, Draw, LoadReport, LoadTask, Pace};
 use super::task::{Said, Task};
 use super::{BenchError, Meter, Plan, WriteMeter};
-use crate::cost;
+use tidemark_demo::cost;
 
 /// Front ends of a data centre in the reference layout.
 pub const CLIENTS: usize = 10;

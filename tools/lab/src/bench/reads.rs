@@ -18,8 +18,8 @@ use super::load::{self, Content, Draw, Pace};
 use super::task::{Said, Task, say, wait_for_start};
 use super::ticks::Ticks;
 use super::{BenchError, Meter, Plan, node, task::Place};
-use crate::demo::arrivals::{Arrivals, Pattern};
-use crate::demo::messages::Latency;
+use tidemark_demo::arrivals::{Arrivals, Pattern};
+use tidemark_demo::messages::Latency;
 
 const KEYS: usize = 10_000;
 const CALLERS: usize = 256;

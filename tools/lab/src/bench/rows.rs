@@ -15,7 +15,7 @@ use tidemark_consensus::local::{
 use super::cluster::Folder;
 use super::line::{Asked, Sample};
 use super::{BenchError, Meter, Plan, WriteMeter};
-use crate::cost;
+use tidemark_demo::cost;
 
 /// As many as a small node has counters with series.
 const ROWS: usize = 1_000_000;

@@ -8,8 +8,8 @@ use super::line::{Asked, Sample};
 use super::load::TENANTS;
 use super::series::{Series, Shape, Spent};
 use super::{BenchError, Plan};
-use crate::figures::median;
 use tidemark::errln;
+use tidemark_demo::figures::median;
 
 /// A cluster of each number is measured in a turn.
 const SLOTS: [usize; 3] = [1, 4, 16];

@@ -16,7 +16,7 @@ use super::keys::{self, Keys, name, part};
 use super::{Content, DRAIN, Draw, LoadTask, Moments, Pace, Seen};
 use crate::bench::cluster::NAMESPACE;
 use crate::bench::task::Place;
-use crate::demo::arrivals::{Arrivals, Pattern};
+use tidemark_demo::arrivals::{Arrivals, Pattern};
 
 /// How often hits that are due are sent.
 const HITS_TICK_US: u64 = 2_000;

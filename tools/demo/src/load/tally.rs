@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hdrhistogram::Histogram;
 use tokio::sync::Notify;
 
-use crate::demo::messages::{Counts, Latency, MilestoneHit};
+use crate::messages::{Counts, Latency, MilestoneHit};
 
 /// Longest latency told apart, microseconds (an hour); longer ones count as this.
 const LATENCY_US_MAX: u64 = 3_600_000_000;

@@ -1,8 +1,11 @@
-//! `tidemark demo`: the reference layout on this machine, with real sockets, measured distances and a real query log.
+//! The demo: the reference layout on this machine, with real sockets, measured distances and a real query log. Its program is
+//! `tidemark-demo`; `tidemark-lab` has it as a command, and builds its benches on it.
 
 pub mod arrivals;
 pub mod closing;
 pub mod converge;
+pub mod cost;
+pub mod figures;
 pub mod generator;
 pub mod load;
 pub mod messages;

@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 
 use super::front_end::{FrontEnd, LinkAction};
 use super::tally::SiteTally;
-use crate::demo::arrivals::Arrivals;
+use crate::arrivals::Arrivals;
 
 /// Due increments are sent at multiples of this.
 const TICK: Duration = Duration::from_millis(5);

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use ring::digest::{SHA256, digest};
 use tidemark_proto::ids::SessionId;
 
-const LOG: &str = include_str!("../../../../deploy/reference/excite-small.log");
+const LOG: &str = include_str!("../../../deploy/reference/excite-small.log");
 /// Bytes of a session's digest.
 const SESSION_BYTES: usize = 16;
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 const DCS: &str = "usa-1,europe-1,asia-0";
 
 fn demo(data_dir: Option<&Path>, options: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark-lab"));
-    command.args(["demo", "--json", "--dcs", DCS]).args(options);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark-demo"));
+    command.args(["--json", "--dcs", DCS]).args(options);
     if let Some(data_dir) = data_dir {
         command.arg("--data-dir").arg(data_dir);
     }
@@ -81,5 +81,5 @@ fn options_that_cannot_be_are_refused_before_anything_starts() {
     let output = demo(None, &["--rate=-1"]);
     assert!(!output.status.success() && output.stdout.is_empty());
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(complaint, "tidemark-lab: --rate is -1: 0 to 10000000 allowed\n");
+    assert_eq!(complaint, "tidemark-demo: --rate is -1: 0 to 10000000 allowed\n");
 }

@@ -14,8 +14,8 @@ use tidemark_proto::msg::{BatchError, FromClient, Place};
 use tidemark_proto::time::Time;
 
 use super::tally::SiteTally;
-use crate::demo::messages::MilestoneHit;
-use crate::demo::query_log::Replay;
+use crate::messages::MilestoneHit;
+use crate::query_log::Replay;
 
 /// The actions of a front end on its links.
 #[derive(Debug)]
