@@ -36,7 +36,7 @@ use tidemark_streams_core::rebuild::Lineages;
 use tidemark_streams_core::rollup::Rollups;
 
 const MARKER: &str = "streams.json";
-pub(crate) const MANIFEST: &str = "manifest.redb";
+pub const MANIFEST: &str = "manifest.redb";
 const BLOBS: &str = "blobs";
 const VERSION: u32 = 1;
 

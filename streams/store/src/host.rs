@@ -44,6 +44,8 @@ pub enum ManifestError {
     Checkpoint(#[from] CheckpointError),
     #[error("the manifest's log was not cut: {0}")]
     Truncate(#[from] TruncateError),
+    #[error("the command was not written, because it could not be read again: {0}")]
+    Command(DecodeError),
     #[error("entry {index} of the manifest's log: {error}")]
     Entry { index: u64, error: DecodeError },
     #[error(transparent)]
@@ -236,6 +238,8 @@ impl ManifestHost {
     /// [`ManifestError`]: whether the command is in the log is known after the next start.
     pub fn propose(&mut self, command: &Command) -> Result<Outcome, ManifestError> {
         let bytes = command.encode()?;
+        // An entry that cannot be read would close the directory.
+        Command::decode(&bytes).map_err(ManifestError::Command)?;
         self.log.append(vec![bytes.into()])?;
         self.check_written()?;
         let outcome = self.manifest.apply(command);

@@ -171,6 +171,7 @@ fn is_lost(error: &ManifestError) -> bool {
         | ManifestError::Checkpoint(_)
         | ManifestError::Truncate(_)
         | ManifestError::TooLong(_)
+        | ManifestError::Command(_)
         | ManifestError::Head(_) => false,
     }
 }
