@@ -58,7 +58,8 @@ struct Buckets {
 /// Events that may be sent at a time, each as the milliseconds of a period: a millisecond gives back `per_period` of these.
 #[derive(Clone, Copy)]
 struct Bucket {
-    left: u64,
+    /// Below zero: the tenant has sent more than its burst, and waits until that is paid off.
+    left: i128,
     at_ms: u64,
 }
 
@@ -139,7 +140,7 @@ impl Quotas {
     }
 
     /// Checks that every tenant of a request is within its quotas. A tenant with more events than its burst is let through once its
-    /// bucket is full.
+    /// bucket is full, and owes the rest. More refused events than those of a day are never let through.
     ///
     /// # Errors
     /// [`OverQuota`] names a tenant.
@@ -184,8 +185,12 @@ impl Buckets {
 
     fn check(&self, now_ms: u64, wanted: &BTreeMap<Cow<'_, str>, u64>) -> Result<(), OverQuota> {
         let over = |(tenant, events): (&Cow<'_, str>, &u64)| {
-            let needed = events.saturating_mul(self.period_ms).min(self.full());
-            let missing = needed.saturating_sub(self.left(now_ms, tenant));
+            let all = i128::from(*events) * i128::from(self.period_ms);
+            let needed = match self.kind {
+                Kind::Events => all.min(self.full()),
+                Kind::Refused => all,
+            };
+            let missing = u64::try_from(needed - self.left(now_ms, tenant)).unwrap_or_default();
             let retry_after_s = missing.div_ceil(self.per_period.saturating_mul(SECOND_MS)).max(1);
             let Buckets { kind, per_period, .. } = *self;
             let tenant = tenant.to_string();
@@ -203,22 +208,22 @@ impl Buckets {
         }
         self.make_room(now_ms, wanted.len());
         for (tenant, events) in wanted {
-            let left = self.left(now_ms, tenant).saturating_sub(events.saturating_mul(self.period_ms));
+            let left = self.left(now_ms, tenant) - i128::from(*events) * i128::from(self.period_ms);
             self.tenants.insert(tenant.to_string(), Bucket { left, at_ms: now_ms });
         }
     }
 
-    fn left(&self, now_ms: u64, tenant: &str) -> u64 {
+    fn left(&self, now_ms: u64, tenant: &str) -> i128 {
         self.tenants.get(tenant).map_or(self.full(), |bucket| self.refilled(bucket, now_ms))
     }
 
-    fn full(&self) -> u64 {
-        self.burst.saturating_mul(self.period_ms)
+    fn full(&self) -> i128 {
+        i128::from(self.burst) * i128::from(self.period_ms)
     }
 
-    fn refilled(&self, bucket: &Bucket, now_ms: u64) -> u64 {
+    fn refilled(&self, bucket: &Bucket, now_ms: u64) -> i128 {
         let passed = now_ms.saturating_sub(bucket.at_ms);
-        bucket.left.saturating_add(passed.saturating_mul(self.per_period)).min(self.full())
+        (bucket.left + i128::from(passed) * i128::from(self.per_period)).min(self.full())
     }
 
     /// Forgets tenants with full buckets, which changes nothing for them; above the limit, all.
@@ -261,8 +266,29 @@ mod tests {
         assert_eq!(quotas.take(0, &wanted("b", 1)), Ok(()));
         assert_eq!(quotas.take(2_500, &wanted("a", 250)), Ok(()));
         assert!(quotas.take(2_500, &wanted("a", 1)).is_err());
-        // More than a burst goes once the bucket is full.
-        assert_eq!(quotas.take(60_000, &wanted("a", 5_000)), Ok(()));
+    }
+
+    #[test]
+    fn tenant_that_sent_more_than_its_burst_owes_the_rest() {
+        let mut quotas = quotas(100);
+        assert_eq!(quotas.take(0, &wanted("a", 5_000)), Ok(()), "the bucket is full");
+        // 4,000 are owed, which takes 40 s, and the next 5,000 need a full bucket.
+        assert_eq!(quotas.take(10_000, &wanted("a", 5_000)).unwrap_err().retry_after_s, 40);
+        assert!(quotas.take(40_000, &wanted("a", 1)).is_err());
+        assert_eq!(quotas.take(40_010, &wanted("a", 1)), Ok(()));
+        assert!(quotas.take(49_999, &wanted("a", 5_000)).is_err());
+        assert_eq!(quotas.take(50_010, &wanted("a", 5_000)), Ok(()));
+        let sent = (0..600).filter(|at| quotas.take(60_000 + at * 1_000, &wanted("a", 5_000)).is_ok()).count();
+        assert_eq!(sent, 12, "of 60,000 in ten minutes");
+    }
+
+    #[test]
+    fn more_refused_events_than_those_of_a_day_are_never_let_through() {
+        let mut of_refused = Quotas::new(QuotaConfig { events_per_s: 0, refused_per_day: 5 });
+        let refused = |events| Wanted { refused: BTreeMap::from([("a".into(), events)]), ..Wanted::default() };
+        assert!(of_refused.take(0, &refused(6)).unwrap_err().to_string().contains("without 6 events"));
+        assert_eq!(of_refused.take(0, &refused(5)), Ok(()));
+        assert_eq!(quotas(u64::MAX).take(0, &wanted("a", u64::MAX)), Ok(()), "nothing overflows");
     }
 
     #[test]
