@@ -4,6 +4,7 @@ use crate::engine::{Engine, MESSAGES_MAX, Message, Opened, Problem, open_archive
 use crate::feed_client::{Address, Scheme};
 use crate::following::{Following, FollowingSettings};
 use crate::http::{self, Listen, QueryOnly, Server, Service};
+use crate::log::LOG_FILE;
 use crate::node::{Kept, Node};
 use crate::pin_source::PinSource;
 use crate::queries::{Queries, QueryParts};
@@ -11,13 +12,14 @@ use crate::query_stores::QueryStores;
 use crate::settings::{QuerySettings, STOP_S, Settings, TlsFiles};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidemark_streams_sql::process::forbid_inspection;
 use tidemark_streams_store::catalogue::{Catalogue, CatalogueError};
-use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing, ReadOnly, open_to_read};
+use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing, MANIFEST, ReadOnly, open_to_read};
 use tidemark_streams_store::uploads::Uploads;
 use tidemark_tls::{Changes, RENEWAL_INTERVAL, ServerTls, TlsError, Trust};
 use tokio::net::TcpListener;
@@ -55,8 +57,49 @@ pub enum ServeError {
     Ca,
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(
+        "{path} is no longer the file that was opened: the folder was emptied or replaced while the server ran. The server stops, and events \
+         that are in no copy of the folder are lost"
+    )]
+    Gone { path: String },
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// How often the files of the directory are looked at.
+const PLACE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Files of a directory that stay the same while a process has it.
+struct Place(Vec<(PathBuf, u64, u64)>);
+
+impl Place {
+    fn of(dir: &Path) -> io::Result<Place> {
+        let file = |name: &str| {
+            let path = dir.join(name);
+            let found = std::fs::metadata(&path)?;
+            Ok((path, found.dev(), found.ino()))
+        };
+        [MANIFEST, LOG_FILE].into_iter().map(file).collect::<io::Result<_>>().map(Place)
+    }
+
+    /// The first file that is missing, or another one.
+    fn first_gone(&self) -> Option<String> {
+        let is_gone = |(path, dev, ino): &&(PathBuf, u64, u64)| match std::fs::metadata(path) {
+            Ok(found) => found.dev() != *dev || found.ino() != *ino,
+            // Others, such as a disk that fails, have alarms of their own.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        self.0.iter().find(is_gone).map(|(path, ..)| path.display().to_string())
+    }
+
+    async fn until_gone(&self) -> String {
+        loop {
+            tokio::time::sleep(PLACE_INTERVAL).await;
+            if let Some(path) = self.first_gone() {
+                return path;
+            }
+        }
+    }
 }
 
 /// Serves until SIGTERM or SIGINT. `out` is told where it listens.
@@ -94,7 +137,20 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
         let node = Arc::clone(&node);
         runtime.spawn(keep_renewing(tls, move || node.counters().certificates_refused.add(1)));
     }
-    runtime.block_on(serve(Listen { listener, tls }, Server::new(&node), signals));
+    let place = Place::of(&node.settings.dir)?;
+    let gone = OnceLock::new();
+    let stop = async {
+        tokio::select! {
+            () = signals.received() => {}
+            path = place.until_gone() => gone.set(path).unwrap_or_default(),
+        }
+    };
+    runtime.block_on(serve(Listen { listener, tls }, Server::new(&node), stop));
+    if let Some(path) = gone.into_inner() {
+        // The owner would write blobs of a manifest that is gone.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        return Err(ServeError::Gone { path });
+    }
     // The queue is bounded, and the thread takes from it until it ends.
     let _ = node.engine.send(Message::Stop);
     let _ = owner.join();
@@ -134,7 +190,7 @@ pub fn run_queries(settings: QuerySettings, out: &mut impl Write) -> Result<(), 
         runtime.spawn(keep_renewing(tls, move || queries.stores.counters.certificates_refused.add(1)));
     }
     let service = QueryOnly::new(queries, following);
-    runtime.block_on(serve(Listen { listener, tls }, service, signals));
+    runtime.block_on(serve(Listen { listener, tls }, service, signals.received()));
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
 }
@@ -225,16 +281,16 @@ impl Signals {
     fn new() -> io::Result<Signals> {
         Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
+
+    async fn received(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
-async fn serve(listen: Listen, service: impl Service, signals: Signals) {
-    let Signals { mut terminate, mut interrupt } = signals;
-    let stop = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+async fn serve(listen: Listen, service: impl Service, stop: impl Future<Output = ()>) {
     http::serve(listen, service, stop, Duration::from_secs(STOP_S)).await;
 }
 
