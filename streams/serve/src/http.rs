@@ -85,9 +85,10 @@ impl Server {
         }
     }
 
-    async fn carry_out(&self, request: Request<Incoming>) -> Result<Answer, Failure> {
+    async fn carry_out(&self, mut request: Request<Incoming>) -> Result<Answer, Failure> {
         let route = Route::of_request(&request)?;
         let params = request::params(request.uri().query(), route.params())?;
+        request::check_body(route, &mut request).await?;
         match route {
             Route::Healthz => Ok(health::healthz()),
             Route::Readyz => Ok(health::readyz(&self.node, &params)),

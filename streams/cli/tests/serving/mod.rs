@@ -1,6 +1,7 @@
 //! A server as a process of its own, and a client that speaks plain HTTP.
 
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -74,6 +75,16 @@ impl Server {
         assert!(done.success());
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}");
+    }
+
+    /// Waits until it has ended by itself, with an error, and returns what it said.
+    pub fn ended(mut self) -> String {
+        let child = RefCell::new(&mut self.child);
+        until("the end", || child.borrow_mut().try_wait().unwrap().is_some());
+        assert!(!self.child.wait().unwrap().success());
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
     }
 
     pub fn request(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> io::Result<Answer> {

@@ -110,3 +110,41 @@ fn retention_and_test_tenants_are_for_operators() {
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && said.contains("has it open"), "{said}");
 }
+
+#[test]
+fn body_that_no_one_reads_is_refused_and_nothing_is_done() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &EARLY);
+    until("the claim", || server.get("/readyz").status == 200);
+    server.send(event("a", "x", "00:10:00"));
+    for path in [
+        "pause",
+        "resume",
+        "erase?tenant=a",
+        "types/add?type=cart",
+        "retention/set?kept_days=3",
+        "dead-letters/drop?all=true",
+    ] {
+        let refused = server.post(&format!("/v1/{path}"), "type=click");
+        assert_eq!((refused.status, refused.code().as_str()), (400, "malformed_body"), "{path}: {refused:?}");
+        assert!(refused.text.contains("takes no body: name parameters behind `?`"), "{refused:?}");
+    }
+    let refused = server.request("GET", "/v1/retention", &[], b"kept_days=3").unwrap();
+    assert_eq!((refused.status, refused.code().as_str()), (400, "malformed_body"));
+    let unknown = server.post("/v1/pause?type=nope", "");
+    assert_eq!((unknown.status, unknown.code().as_str()), (400, "types"));
+    assert!(unknown.text.contains("nope") && unknown.text.contains("known types: "), "{unknown:?}");
+    assert_eq!(server.post("/v1/resume", "").json(), json!({ "partition": null, "types": {} }));
+    assert_eq!(server.total("a"), 1);
+}
+
+#[test]
+fn server_with_an_emptied_folder_stops_and_says_so() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &EARLY);
+    until("the claim", || server.get("/readyz").status == 200);
+    server.send(event("a", "x", "00:10:00"));
+    std::fs::remove_dir_all(place.dir()).unwrap();
+    let said = server.ended();
+    assert!(said.contains("manifest.redb is no longer the file that was opened"), "{said}");
+}

@@ -1,6 +1,7 @@
 //! `POST /v1/pause`, `POST /v1/resume` and `POST /v1/erase`: what operators ask of the manifest.
 
 use super::answer::{Answer, Failure};
+use super::question;
 use super::request::{self, Params};
 use super::tables;
 use crate::engine::{EraseRequest, Erased, Message, PARTITION, Proposal, ProposalError};
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::erasure::{Erasure, ErasureKey};
-use tidemark_streams_core::event::{check_listing, check_tenant};
+use tidemark_streams_core::event::{check_listing, check_tenant, is_event_type_name};
 use tidemark_streams_core::manifest::{Command, Outcome, SetPause};
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::scope::TenantHash;
@@ -34,7 +35,14 @@ async fn set_pause(
     request::authorize_operator(node, headers)?;
     let target = match params.get("type") {
         None => PauseTarget::Partition(PARTITION),
-        Some(name) => PauseTarget::EventType(name.clone()),
+        Some(name) => {
+            // The manifest refuses a text that is no name.
+            if paused_at_ms.is_some() && is_event_type_name(name) {
+                let names = node.names();
+                question::check_known(std::slice::from_ref(name), &names.schema, &names.types)?;
+            }
+            PauseTarget::EventType(name.clone())
+        }
     };
     let outcome = propose(node, Command::Pause(SetPause { target, paused_at_ms })).await?;
     if let Outcome::Pause { result: Err(refused) } = outcome {

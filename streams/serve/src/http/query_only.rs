@@ -60,11 +60,12 @@ impl QueryOnly {
         QueryOnly { asking, following, is_stopping: AtomicBool::new(false), started: Instant::now() }
     }
 
-    async fn carry_out(&self, request: Request<Incoming>) -> Result<Answer, Failure> {
+    async fn carry_out(&self, mut request: Request<Incoming>) -> Result<Answer, Failure> {
         let path = request.uri().path();
         let own = Own::of(Route::of(path)?).ok_or_else(|| self.elsewhere(path))?;
         let route = Route::of_request(&request)?;
         let params = request::params(request.uri().query(), route.params())?;
+        request::check_body(route, &mut request).await?;
         match own {
             Own::Healthz => Ok(health::healthz()),
             Own::Readyz => Ok(self.readyz(&params)),

@@ -267,14 +267,20 @@ fn types(names: Vec<String>, schema: &Schema, accepted: &EventTypes) -> Result<V
     if let Some(name) = names.iter().find(|name| !is_event_type_name(name)) {
         return Err(Failure::bad("types", format!("type {:?} is no name of an event type", shown(name))));
     }
-    match schema.first_unknown(&names, accepted.names()) {
+    check_known(&names, schema, accepted)?;
+    Ok(names)
+}
+
+/// Checks that event types are known. `accepted` are those that the server takes now.
+pub fn check_known(names: &[String], schema: &Schema, accepted: &EventTypes) -> Result<(), Failure> {
+    match schema.first_unknown(names, accepted.names()) {
         Some(name) => {
             let known: BTreeSet<&str> = schema.listed().iter().chain(accepted.names()).map(String::as_str).collect();
             let known: Vec<&str> = known.into_iter().collect();
             let message = format!("type {:?} is unknown; known types: {}", shown(name), known.join(", "));
             Err(Failure::bad("types", message))
         }
-        None => Ok(names),
+        None => Ok(()),
     }
 }
 

@@ -21,6 +21,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// A refused body is read up to this many times its limit.
 const DRAINED_TIMES: usize = 4;
 
+/// Bytes that are read of a body that a route does not take, so that its sender gets to read the answer.
+const BODY_PASSED_BYTES_MAX: usize = 1 << 20;
+
 /// Letters of a value that an error shows.
 const SHOWN_MAX: usize = 40;
 
@@ -133,6 +136,21 @@ impl Route {
             Route::UploadTable | Route::DropTable => Method::POST,
             Route::Pause | Route::Resume | Route::Erase => Method::POST,
             Route::RenameType | Route::DeleteType | Route::AddType | Route::AddDimension => Method::POST,
+        }
+    }
+
+    /// Whether the body of a request is read. Other requests have none.
+    pub fn reads_body(self) -> bool {
+        match self {
+            Route::Events | Route::Listings | Route::Query | Route::Sql => true,
+            Route::UploadTable | Route::ReplayDeadLetters => true,
+            Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => false,
+            Route::DeadLetters | Route::DropDeadLetters | Route::Refused | Route::Tables | Route::DropTable => false,
+            Route::Retention | Route::SetRetention => false,
+            Route::TestTenants | Route::AddTestTenant | Route::RemoveTestTenant | Route::DeleteTestRows => false,
+            Route::FeedSnapshot | Route::FeedCommands | Route::FeedRows => false,
+            Route::Pause | Route::Resume | Route::Erase => false,
+            Route::RenameType | Route::DeleteType | Route::AddType | Route::AddDimension => false,
         }
     }
 
@@ -251,15 +269,40 @@ pub fn query_failed() -> Failure {
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", message)
 }
 
+/// Refuses a body that the route does not read. A form that names a tenant or a type there would be carried out for all of them.
+pub async fn check_body(route: Route, request: &mut Request<Incoming>) -> Result<(), Failure> {
+    if route.reads_body() {
+        return Ok(());
+    }
+    let incoming = request.body_mut();
+    let first = async {
+        // Chunks may be empty.
+        while let Some(frame) = incoming.frame().await {
+            if frame.is_ok_and(|frame| frame.data_ref().is_some_and(|bytes| !bytes.is_empty())) {
+                pass_over(incoming, BODY_PASSED_BYTES_MAX).await;
+                return true;
+            }
+        }
+        false
+    };
+    match tokio::time::timeout(BODY_TIMEOUT, first).await {
+        Ok(false) => Ok(()),
+        Ok(true) | Err(_) => {
+            let message = format!("{} takes no body: name parameters behind `?`", request.uri().path());
+            Err(Failure::bad("malformed_body", message))
+        }
+    }
+}
+
 /// The body of a request, up to a limit.
 pub async fn body(request: Request<Incoming>, max: usize) -> Result<Bytes, Failure> {
     let too_large = || {
         let message = format!("the body has more than {max} bytes: send less at a time");
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
     };
-    let incoming = request.into_body();
+    let mut incoming = request.into_body();
     if incoming.size_hint().lower() > max as u64 {
-        let _ = tokio::time::timeout(BODY_TIMEOUT, pass_over(incoming, DRAINED_TIMES * max)).await;
+        let _ = tokio::time::timeout(BODY_TIMEOUT, pass_over(&mut incoming, DRAINED_TIMES * max)).await;
         return Err(too_large());
     }
     let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(incoming, max).collect()).await;
@@ -275,7 +318,7 @@ pub async fn body(request: Request<Incoming>, max: usize) -> Result<Bytes, Failu
 }
 
 /// Reads a body that is refused, so that its sender gets to read the answer.
-async fn pass_over(mut incoming: Incoming, max: usize) {
+async fn pass_over(incoming: &mut Incoming, max: usize) {
     let mut passed = 0;
     while let Some(Ok(frame)) = incoming.frame().await {
         passed += frame.data_ref().map_or(0, Bytes::len);
