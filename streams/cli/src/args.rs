@@ -60,7 +60,7 @@ A file has lines such as:
 const LETTERS_EXAMPLES: &str = "Examples:
   tidemark-streams dead-letters list --dir shop --reason 'is not configured'
   tidemark-streams dead-letters replay --dir shop --types impression,click,view
-  tidemark-streams dead-letters list --dir shop | sed 's/many/1/' > fixed.ndjson
+  tidemark-streams dead-letters list --dir shop | sed 's/\\\\\"many\\\\\"/1/g' > fixed.ndjson
   tidemark-streams dead-letters replay --dir shop --fixed fixed.ndjson
   tidemark-streams dead-letters drop --dir shop --all";
 const PAUSE_EXAMPLES: &str = "Examples:

@@ -4,7 +4,7 @@ use crate::args::{DeadLettersCommand, DropLettersArgs, ListLettersArgs, ReplayLe
 use crate::driver::{Driver, PARTITION, now};
 use crate::error::CliError;
 use crate::serve::mask_fields;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::event::EventTypes;
@@ -19,6 +19,8 @@ use tidemark_streams_store::dead_letters::{decode, encode};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
 
+/// Reasons that a replay prints of letters that stay.
+const REFUSED_SHOWN_MAX: usize = 20;
 /// A larger file of texts is refused: it is held in memory.
 const FIXED_BYTES_MAX: u64 = 256 << 20;
 /// Counts of one blob of letters, which are held in memory.
@@ -41,12 +43,13 @@ pub fn run(command: &DeadLettersCommand, out: &mut impl Write) -> Result<(), Cli
 }
 
 fn list(args: &ListLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let select = args.select.select()?;
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let fields = mask_fields(&args.mask_fields);
     let masking = Masking { fields: &fields, dimensions: &directory.manifest().schema().dimensions().names };
     for meta in blobs(&directory) {
         let mut letters = read(&directory, &meta)?;
-        letters.retain(|letter| args.select.select().has(letter));
+        letters.retain(|letter| select.has(letter));
         if !args.raw {
             letters.iter_mut().for_each(|letter| letter.text = masking.text(&letter.text).into_owned());
         }
@@ -59,13 +62,14 @@ fn list(args: &ListLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
 fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
     let types = EventTypes::new(&args.types)?;
     let fixed = args.fixed.as_deref().map(read_fixed).transpose()?;
-    let chosen = Chosen { select: args.select.select(), fixed: fixed.as_ref() };
+    let chosen = Chosen { select: args.select.select()?, fixed: fixed.as_ref() };
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let catalogue = Catalogue::open(&args.directory.dir, directory.id())?.view()?;
     let mut driver = Driver::claim(directory, types.clone(), FLUSH_COUNTS)?;
     let types = driver.directory.manifest().schema().effective(&types);
     let mut settled = Settled::default();
     let mut known = 0;
+    let mut told = 0;
     let metas: Vec<BlobMeta> = blobs(&driver.directory).collect();
     for meta in metas {
         let letters = read(&driver.directory, &meta)?;
@@ -75,6 +79,7 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
         let tenants = AsOf::latest(&catalogue);
         let rules = Rules { now: now(), types: &types, kept_from, seed: 0, tenants: &tenants };
         let tried = chosen.replayed(&letters, &rules)?;
+        tell_refused(&letters, &tried, &mut told);
         let counted = settle_blob(&mut driver, &meta, &letters, &tried)?;
         settled.replayed += counted;
         settled.kept += Tried::meant(&tried) - counted;
@@ -90,6 +95,16 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
     }
 }
 
+/// Says why letters stay, up to a number.
+fn tell_refused(letters: &[DeadLetter], tried: &[Tried], told: &mut usize) {
+    for (letter, tried) in letters.iter().zip(tried) {
+        if let Some(reason) = tried.refused().filter(|_| *told < REFUSED_SHOWN_MAX) {
+            let _ = writeln!(io::stderr(), "row {} of source {} stays: {reason}", letter.row + 1, letter.source);
+            *told += 1;
+        }
+    }
+}
+
 /// Settles the letters of a blob, and returns how many were.
 fn settle_blob(driver: &mut Driver, meta: &BlobMeta, letters: &[DeadLetter], tried: &[Tried]) -> Result<u64, CliError> {
     let before = driver.settled_letters();
@@ -98,7 +113,7 @@ fn settle_blob(driver: &mut Driver, meta: &BlobMeta, letters: &[DeadLetter], tri
 }
 
 fn give_up(args: &DropLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let select = args.select.select();
+    let select = args.select.select()?;
     if !args.all && select.is_empty() {
         return Err(CliError::DropNothing);
     }
@@ -154,8 +169,17 @@ pub fn last(directory: &Directory) -> Result<Option<DeadLetter>, CliError> {
 }
 
 impl SelectArgs {
-    fn select(&self) -> Select<'_> {
+    /// An empty text would mean all letters.
+    fn select(&self) -> Result<Select<'_>, CliError> {
         let SelectArgs { source, row, reason, tenant } = self;
-        Select { source: source.as_deref(), row: *row, reason: reason.as_deref(), tenant: tenant.as_deref() }
+        let [source, reason, tenant] = [source, reason, tenant].map(|text| text.as_deref());
+        let texts = [("source", source), ("reason", reason), ("tenant", tenant)];
+        if let Some((name, _)) = texts.into_iter().find(|(_, text)| *text == Some("")) {
+            return Err(CliError::EmptySelect(name));
+        }
+        if let Some(begin) = source.filter(|begin| !begin.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+            return Err(CliError::SelectSource(begin.chars().take(80).collect()));
+        }
+        Ok(Select { source, row: *row, reason, tenant })
     }
 }

@@ -136,6 +136,12 @@ pub enum CliError {
     IdsOfType { name: String, types: String },
     #[error("no dead letters are named: name --source, --row, --reason or --tenant, or --all for all of them")]
     DropNothing,
+    #[error("{0}")]
+    TestTenant(EventError),
+    #[error("--{0} is empty: leave it out, or say which letters it means")]
+    EmptySelect(&'static str),
+    #[error("--source {0:?}: the begin of a digest, in hexadecimal digits")]
+    SelectSource(String),
     #[error("differences were found: {differences}, in {blobs} blobs; they are named above, of counts the first 20")]
     Audit { differences: u64, blobs: u64 },
     #[error(transparent)]

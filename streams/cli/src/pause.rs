@@ -3,6 +3,7 @@
 use crate::args::PauseArgs;
 use crate::driver::{PARTITION, now, time};
 use crate::error::CliError;
+use crate::query::check_known;
 use std::io::Write;
 use tidemark_streams_core::manifest::{Command, Outcome, SetPause};
 use tidemark_streams_core::pause::{PauseTarget, Pauses};
@@ -26,7 +27,14 @@ fn set(args: &PauseArgs, paused_at_ms: Option<u64>, out: &mut impl Write) -> Res
     if let Outcome::Pause { result: Err(refused) } = outcome {
         return Err(CliError::Pause(refused));
     }
-    print(directory.manifest().pauses(), out)
+    print(directory.manifest().pauses(), out)?;
+    // A load may bring a new type, so this is no error.
+    let paused = args.event_type.as_ref().filter(|_| paused_at_ms.is_some());
+    let unknown = paused.map(|name| check_known(name, directory.manifest().schema()));
+    match unknown {
+        Some(Err(unknown)) => Ok(writeln!(out, "no rows have it yet: {unknown}")?),
+        Some(Ok(())) | None => Ok(()),
+    }
 }
 
 fn print(pauses: &Pauses, out: &mut impl Write) -> Result<(), CliError> {

@@ -42,13 +42,21 @@ pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Checks that an event type is known.
+pub fn check_known(name: &str, schema: &Schema) -> Result<(), CliError> {
+    match schema.first_unknown(&[name.to_owned()], &[]) {
+        Some(name) => {
+            let known: Vec<&str> = schema.listed().iter().map(String::as_str).collect();
+            Err(CliError::UnknownType { name: name.chars().take(80).collect(), known: known.join(", ") })
+        }
+        None => Ok(()),
+    }
+}
+
 fn asked(args: &QueryArgs, schema: &Schema) -> Result<CountQuery, CliError> {
     let names = &schema.dimensions().names;
     let types: Vec<String> = args.event_type.iter().cloned().collect();
-    if let Some(name) = schema.first_unknown(&types, &[]) {
-        let known: Vec<&str> = schema.listed().iter().map(String::as_str).collect();
-        return Err(CliError::UnknownType { name: name.chars().take(80).collect(), known: known.join(", ") });
-    }
+    types.iter().try_for_each(|name| check_known(name, schema))?;
     let zone = Zone::named(&args.zone)?;
     let range = range(args, &zone)?;
     let previous = match args.compare {

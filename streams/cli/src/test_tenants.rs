@@ -6,6 +6,7 @@ use crate::erase::erase;
 use crate::error::CliError;
 use std::io::Write;
 use tidemark_streams_core::erasure::ErasureKey;
+use tidemark_streams_core::event::check_tenant;
 use tidemark_streams_core::manifest::{Command, Outcome, SetTestTenant};
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_store::directory::{Directory, IfMissing};
@@ -20,6 +21,7 @@ pub fn run(command: &TestTenantsCommand, out: &mut impl Write) -> Result<(), Cli
 }
 
 fn mark(args: &TestTenantArgs, is_test: bool, out: &mut impl Write) -> Result<(), CliError> {
+    args.tenants.iter().try_for_each(|tenant| check_tenant(tenant)).map_err(CliError::TestTenant)?;
     let mut directory = Directory::open(&args.directory.dir, IfMissing::Create)?;
     for tenant in &args.tenants {
         let set = SetTestTenant { tenant: TenantHash::of(tenant), is_test };

@@ -155,7 +155,7 @@ fn dead_letters_are_replayed_once_when_their_type_is_configured() {
     assert!(shop.run(&["load", file.to_str().unwrap(), "--map", map]).status.success());
     let count = |arguments: &[&str]| shop.said(&[&["dead-letters", "list"], arguments].concat()).lines().count();
     assert_eq!((count(&[]), count(&["--tenant", "a"]), count(&["--row", "3"])), (3, 2, 1));
-    assert_eq!((count(&["--reason", "is not configured"]), count(&["--source", "zz"])), (3, 0));
+    assert_eq!((count(&["--reason", "is not configured"]), count(&["--source", "00"])), (3, 0));
     let replay = ["dead-letters", "replay", "--types", "click,view"];
     let of_b = [&replay[..], &["--tenant", "b"]].concat();
     assert_eq!(shop.said(&of_b), "0 dead letters were replayed, 1 of those that were tried stay\n");
@@ -246,7 +246,11 @@ fn paused_partition_or_type_is_loaded_once_it_is_resumed() {
     assert!(error(&shop.load(&["--type", "click"])).contains("the partition is paused since 20"));
     assert_eq!(shop.said(&["query", "b", "--by", "listing"]), "x\t4\n");
     assert_eq!(shop.said(&["resume"]), "nothing is paused\n");
-    assert!(shop.said(&["pause", "--type", "click"]).starts_with("event type click is paused since 20"));
+    let paused = shop.said(&["pause", "--type", "click"]);
+    assert!(
+        paused.starts_with("event type click is paused since 20") && paused.contains("no rows have it yet"),
+        "{paused}"
+    );
     let refused = error(&shop.load(&["--type", "click"]));
     assert!(refused.contains("`tidemark-streams resume --type click` ends the pause"), "{refused}");
     assert!(shop.load(&["--type", "view"]).status.success());
@@ -569,4 +573,58 @@ fn layout_decides_where_rows_go_and_only_grows_once_they_are_there() {
     assert!(shop.said(&split).contains("\t2 parts\tfrom 2026-03-01\n"));
     assert!(shop.refused(&["layout", "--split", "shop-3", "--parts", "4"]).contains("may only add"));
     assert!(shop.refused(&["layout", "--buckets", "0", "--from", "2027-01-01"]).contains("of 0 buckets: at least 1"));
+}
+
+#[test]
+fn refused_layout_leaves_the_directory_as_it_is() {
+    let shop = Shop::loaded(CSV);
+    let before = shop.said(&["layout"]);
+    for wrong in [
+        &["--buckets", "0"][..],
+        &["--buckets", "16777217"],
+        &["--buckets", "4294967295"],
+        &["--virtual-partitions", "0"],
+        &["--virtual-partitions", "2", "--buckets", "20000000"],
+        &["--split", "a", "--parts", "0"],
+        &["--split", "a", "--parts", "1025"],
+    ] {
+        let refused = shop.refused(&[&["layout"], wrong].concat());
+        assert!(refused.contains("the layout stays as it is"), "{wrong:?}: {refused}");
+        assert_eq!(shop.said(&["layout"]), before, "{wrong:?}");
+    }
+    assert_eq!(shop.said(&["query", "b", "--by", "listing"]), "x\t4\n");
+}
+
+#[test]
+fn letters_are_not_chosen_by_empty_texts() {
+    let shop = Shop::loaded("shop,item,at,n\na,x,2026-01-01,many\n");
+    for option in ["--source", "--reason", "--tenant"] {
+        for command in ["list", "drop", "replay"] {
+            let refused = shop.refused(&["dead-letters", command, option, ""]);
+            assert!(refused.contains(&format!("{option} is empty: leave it out")), "{command}: {refused}");
+        }
+    }
+    assert!(shop.refused(&["dead-letters", "drop", "--source", "zz"]).contains("in hexadecimal digits"));
+    assert_eq!(shop.said(&["dead-letters", "list"]).lines().count(), 1);
+}
+
+#[test]
+fn letters_are_repaired_as_the_help_shows() {
+    let shop = Shop::loaded("shop,item,at,n\na,x,2026-01-01,many\n");
+    let output = shop.run(&["dead-letters", "replay"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("row 1 of source ") && said.contains(" stays: "), "{said}");
+    let help = Command::new(PROGRAM).args(["dead-letters", "replay", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let lines: Vec<&str> = help.lines().map(str::trim).filter(|line| line.contains("fixed.ndjson")).collect();
+    let script = lines.join("\n").replace("--dir shop", "--dir \"$1\"").replace("tidemark-streams", "\"$2\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &script, "sh"]).arg(shop.dir()).arg(PROGRAM).current_dir(shop.folder.path());
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{script}: {output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "1 dead letters were replayed, 0 of those that were tried stay\n"
+    );
+    assert_eq!(shop.said(&["query", "a", "--by", "listing"]), "x\t1\n");
 }
