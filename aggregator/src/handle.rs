@@ -945,7 +945,9 @@ async fn start_raft(
     let transport = Arc::new(MeshTransport(mesh.clone()));
     let path = dir.join(LEDGER_FILE);
     let app = LedgerApp(ledger.clone());
-    let raft = RaftNode::start(Cluster::member(own), path.as_path(), config, transport, app, on_applied).await?;
+    let raft =
+        RaftNode::start(Cluster::member(own), path.as_path().into(), config, transport, Box::new(app), on_applied)
+            .await?;
     mesh.set_member(raft.metrics());
     let _ = services.raft.set(raft.service());
     Ok(raft)

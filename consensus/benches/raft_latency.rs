@@ -60,7 +60,9 @@ async fn layout() -> Layout {
         let path = dir.path().join(format!("{id}.redb"));
         let config = Config { flush_delay: flush_delay(), ..Config::new("demo", "ledger") };
         let transport = network.transport(id);
-        let node = RaftNode::start(id, path, config, transport, applied.clone(), Box::new(|_| ())).await.unwrap();
+        let node = RaftNode::start(id, path.into(), config, transport, Box::new(applied.clone()), Box::new(|_| ()))
+            .await
+            .unwrap();
         let service = node.service();
         network.attach(id, &service);
         nodes.push((node, applied, service));

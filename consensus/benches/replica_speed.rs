@@ -59,7 +59,8 @@ async fn main() {
     for node in 1..=3u32 {
         let options = ReplicaOptions::new("demo", "europe-0/group-0", vec![1, 2, 3], node, 1, node.into());
         let path = dir.path().join(format!("{node}.redb"));
-        let opened = Replica::open(path.as_path(), options, network.transport(node.into())).await.expect("opened");
+        let opened =
+            Replica::open(path.as_path().into(), options, network.transport(node.into())).await.expect("opened");
         let Opened { replica, events, .. } = opened;
         let service = replica.service();
         network.attach(node.into(), &service);

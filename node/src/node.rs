@@ -324,7 +324,7 @@ async fn open_shared(options: &NodeOptions, neighbours: &Arc<Neighbours>, group:
     replica.raft.keep_entries = KEEP_ENTRIES;
     replica.raft.entry_bytes_max = options.core.entry_bytes_max + COMMAND_HEAD_BYTES;
     let transport = GroupTransport { neighbours: neighbours.clone(), group };
-    let opened = Replica::open(path.as_path(), replica, Arc::new(transport)).await;
+    let opened = Replica::open(path.as_path().into(), replica, Arc::new(transport)).await;
     let refused = |source| StartError::Replica { path: path.display().to_string(), source: Box::new(source) };
     let opened = opened.map_err(refused)?;
     let log = SharedLog::new(opened, options.buckets_bytes_max);

@@ -250,24 +250,13 @@ impl RaftNode {
     /// leader that adds it. Returns when snapshot and committed entries are replayed into `app`.
     pub fn start(
         id: u64,
-        source: impl Into<Source>,
-        config: Config,
-        transport: Arc<dyn RaftTransport>,
-        app: impl App,
-        on_applied: OnApplied,
-    ) -> BoxFuture<'static, Result<Self, StartError>> {
-        Self::starting(id, source.into(), config, transport, Box::new(app), on_applied)
-    }
-
-    /// A box, so that only this crate compiles the library's member.
-    fn starting(
-        id: u64,
         source: Source,
         config: Config,
         transport: Arc<dyn RaftTransport>,
         app: Box<dyn App>,
         on_applied: OnApplied,
     ) -> BoxFuture<'static, Result<Self, StartError>> {
+        // A box, so that only this crate compiles the library's member.
         Box::pin(Self::start_app(id, source, config, transport, app, on_applied))
     }
 

@@ -276,19 +276,11 @@ impl Replica {
     /// adds it. The transport is addressed by node number, and hands over incoming messages with the sender's node number. Nothing is
     /// applied before this returns.
     pub fn open(
-        source: impl Into<Source>,
-        options: ReplicaOptions,
-        transport: Arc<dyn RaftTransport>,
-    ) -> BoxFuture<'static, Result<Opened, StartError>> {
-        Self::opening(source.into(), options, transport)
-    }
-
-    /// A box, so that only this crate compiles the library's member.
-    fn opening(
         source: Source,
         options: ReplicaOptions,
         transport: Arc<dyn RaftTransport>,
     ) -> BoxFuture<'static, Result<Opened, StartError>> {
+        // A box, so that only this crate compiles the library's member.
         Box::pin(Self::open_source(source, options, transport))
     }
 

@@ -160,7 +160,7 @@ impl Group {
 
 pub async fn start(network: &MemoryNetwork, id: u64, source: Source, config: Config) -> Member {
     let seen = Seen::default();
-    let app = History(seen.clone());
+    let app = Box::new(History(seen.clone()));
     let node = RaftNode::start(id, source, config, network.transport(id), app, Box::new(|_| ())).await.unwrap();
     let service = node.service();
     network.attach(id, &service);

@@ -118,7 +118,7 @@ impl Member {
             execution: Execution::Task,
             ..Config::new("sim", "ledger")
         };
-        let app = Replica { dc, boot, ledger: Ledger::default(), speaker: speaker.clone() };
+        let app = Box::new(Replica { dc, boot, ledger: Ledger::default(), speaker: speaker.clone() });
         let source = Source::Backend(Box::new(disk));
         let raft = RaftNode::start(member(dc), source, config, transport, app, Box::new(|_| {})).await?;
         let service = raft.service();
