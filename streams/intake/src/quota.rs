@@ -65,7 +65,7 @@ struct Bucket {
 
 /// A tenant has sent too many events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("tenant {tenant:?} has sent its quota of {quota} {}: {} in {retry_after_s} s", kind.named(), kind.advice(*events))]
+#[error("tenant {tenant:?} has sent its quota of {quota} {}: {}", kind.named(), self.advice())]
 pub struct OverQuota {
     pub tenant: String,
     pub kind: Kind,
@@ -81,11 +81,18 @@ impl Kind {
             Kind::Refused => "refused events a day",
         }
     }
+}
 
-    fn advice(self, events: u64) -> String {
-        match self {
-            Kind::Events => format!("send these {events} again"),
-            Kind::Refused => format!("send the batch without {events} events that cannot be counted, or again"),
+impl OverQuota {
+    fn advice(&self) -> String {
+        let OverQuota { kind, quota, events, retry_after_s, .. } = self;
+        match kind {
+            Kind::Events => format!("send these {events} again in {retry_after_s} s"),
+            // It is refused on each day.
+            Kind::Refused if events > quota => format!("send the batch without {events} events that cannot be counted"),
+            Kind::Refused => {
+                format!("send the batch without {events} events that cannot be counted, or again in {retry_after_s} s")
+            }
         }
     }
 }
@@ -286,7 +293,8 @@ mod tests {
     fn more_refused_events_than_those_of_a_day_are_never_let_through() {
         let mut of_refused = Quotas::new(QuotaConfig { events_per_s: 0, refused_per_day: 5 });
         let refused = |events| Wanted { refused: BTreeMap::from([("a".into(), events)]), ..Wanted::default() };
-        assert!(of_refused.take(0, &refused(6)).unwrap_err().to_string().contains("without 6 events"));
+        let said = of_refused.take(0, &refused(6)).unwrap_err().to_string();
+        assert!(said.ends_with("send the batch without 6 events that cannot be counted"), "{said}");
         assert_eq!(of_refused.take(0, &refused(5)), Ok(()));
         assert_eq!(quotas(u64::MAX).take(0, &wanted("a", u64::MAX)), Ok(()), "nothing overflows");
     }
