@@ -6,6 +6,12 @@ use clap::{Parser, Subcommand};
 use tidemark_demo::options::DemoOptions;
 use tidemark_demo::{load, run};
 
+/// Deliberate bugs are for tests alone, which are built for debugging: no other program can have them.
+const _: () = assert!(
+    cfg!(debug_assertions) || !tidemark_proto::teeth::COMPILED,
+    "the feature `teeth` is for tests: a program without debug assertions has no deliberate bugs"
+);
+
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
