@@ -58,8 +58,8 @@ pub enum ServeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(
-        "{path} is no longer the file that was opened: the folder was emptied or replaced while the server ran. The server stops, and events \
-         that are in no copy of the folder are lost"
+        "{path} is no longer the file that was opened: the folder was emptied or replaced while the server ran. The server stops, and \
+         events that are in no copy of the folder are lost"
     )]
     Gone { path: String },
     #[error(transparent)]
@@ -70,26 +70,38 @@ pub enum ServeError {
 const PLACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Files of a directory that stay the same while a process has it.
-struct Place(Vec<(PathBuf, u64, u64)>);
+struct Place(Vec<PlacedFile>);
+
+/// A file, and which one it was when it was opened.
+struct PlacedFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl PlacedFile {
+    fn is_gone(&self) -> bool {
+        match std::fs::metadata(&self.path) {
+            Ok(found) => found.dev() != self.device || found.ino() != self.inode,
+            // Others, such as a disk that fails, have alarms of their own.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+}
 
 impl Place {
     fn of(dir: &Path) -> io::Result<Place> {
         let file = |name: &str| {
             let path = dir.join(name);
             let found = std::fs::metadata(&path)?;
-            Ok((path, found.dev(), found.ino()))
+            Ok(PlacedFile { path, device: found.dev(), inode: found.ino() })
         };
         [MANIFEST, LOG_FILE].into_iter().map(file).collect::<io::Result<_>>().map(Place)
     }
 
     /// The first file that is missing, or another one.
     fn first_gone(&self) -> Option<String> {
-        let is_gone = |(path, dev, ino): &&(PathBuf, u64, u64)| match std::fs::metadata(path) {
-            Ok(found) => found.dev() != *dev || found.ino() != *ino,
-            // Others, such as a disk that fails, have alarms of their own.
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
-        };
-        self.0.iter().find(is_gone).map(|(path, ..)| path.display().to_string())
+        self.0.iter().find(|file| file.is_gone()).map(|file| file.path.display().to_string())
     }
 
     async fn until_gone(&self) -> String {

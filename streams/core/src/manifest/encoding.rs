@@ -41,8 +41,8 @@ impl Command {
             }
             Command::Commit(commit) => check_blobs(commit.partition.0, &commit.add, &commit.remove)?,
             Command::Replace(Replace { partition, add, remove, .. }) => check_blobs(partition.0, add, remove)?,
-            // The machine judges layouts, what may be paused, how long blobs may be kept, and what event types are called. A command that it
-            // refuses stands in the log, so it has to be read again.
+            // The machine judges layouts, what may be paused, how long blobs may be kept, and what event types are called. A command
+            // that it refuses stands in the log, so it has to be read again.
             Command::Layout(_)
             | Command::Pause(_)
             | Command::Retention(_)

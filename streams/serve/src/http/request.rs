@@ -276,9 +276,9 @@ pub async fn check_body(route: Route, request: &mut Request<Incoming>) -> Result
     }
     let incoming = request.body_mut();
     let first = async {
-        // Chunks may be empty.
         while let Some(frame) = incoming.frame().await {
-            if frame.is_ok_and(|frame| frame.data_ref().is_some_and(|bytes| !bytes.is_empty())) {
+            // Chunks may be empty. A body that was cut off is a body too.
+            if frame.map_or(true, |frame| frame.data_ref().is_some_and(|bytes| !bytes.is_empty())) {
                 pass_over(incoming, BODY_PASSED_BYTES_MAX).await;
                 return true;
             }
