@@ -2,6 +2,8 @@
 
 use crate::serving::{Place, Server, event, until};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 
 const EARLY: [&str; 4] = ["--flush-s", "1", "--reader-grace-s", "0"];
 
@@ -136,6 +138,20 @@ fn body_that_no_one_reads_is_refused_and_nothing_is_done() {
     assert!(unknown.text.contains("nope") && unknown.text.contains("known types: "), "{unknown:?}");
     assert_eq!(server.post("/v1/resume", "").json(), json!({ "partition": null, "types": {} }));
     assert_eq!(server.total("a"), 1);
+}
+
+#[test]
+fn body_that_was_cut_off_is_a_body() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &EARLY);
+    until("the claim", || server.get("/readyz").status == 200);
+    let mut connection = TcpStream::connect(&server.address).unwrap();
+    let head = format!("POST /v1/pause HTTP/1.1\r\nhost: {}\r\ncontent-length: 10\r\n\r\n", server.address);
+    connection.write_all(head.as_bytes()).unwrap();
+    connection.shutdown(Shutdown::Write).unwrap();
+    // The answer, if there is one, ends with the connection.
+    let _ = connection.read_to_string(&mut String::new());
+    assert_eq!(server.post("/v1/resume?type=impression", "").json(), json!({ "partition": null, "types": {} }));
 }
 
 #[test]
