@@ -39,7 +39,7 @@ async fn quick_query_is_answered_while_all_turns_are_slow() {
 #[tokio::test]
 async fn child_of_a_slow_query_answers_no_quick_one() {
     let pool = Pool::new(patient());
-    let rows = rows("a", 60, 24);
+    let rows = rows("a", 30, 24);
     let session = pool.begin("a").await.unwrap();
     let id = session.id().unwrap();
     let before = worked(id);
