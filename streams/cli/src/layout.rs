@@ -2,6 +2,7 @@
 
 use crate::args::LayoutArgs;
 use crate::error::CliError;
+use crate::open::open_or_create;
 use std::io::Write;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout};
@@ -13,8 +14,8 @@ use tidemark_streams_store::directory::{Directory, IfMissing};
 pub fn run(args: &LayoutArgs, out: &mut impl Write) -> Result<(), CliError> {
     let LayoutArgs { period, virtual_partitions, buckets, split, .. } = args;
     let is_change = period.is_some() || virtual_partitions.is_some() || buckets.is_some() || split.is_some();
-    let if_missing = if is_change { IfMissing::Create } else { IfMissing::Refuse };
-    let mut directory = Directory::open(&args.directory.dir, if_missing)?;
+    let dir = &args.directory.dir;
+    let mut directory = if is_change { open_or_create(dir)? } else { Directory::open(dir, IfMissing::Refuse)? };
     if is_change {
         let layout = changed(directory.manifest().layout(), args)?;
         let version = directory.manifest().layout_version();

@@ -2,6 +2,7 @@
 
 use crate::args::{ListingsCommand, LoadListingsArgs, ShowListingArgs};
 use crate::error::CliError;
+use crate::open::open_or_create;
 use std::fs::File;
 use std::io::Write;
 use tidemark_proto::series::calendar::Zone;
@@ -32,7 +33,7 @@ fn load(args: &LoadListingsArgs, out: &mut impl Write) -> Result<(), CliError> {
     let file = File::open(&args.file).map_err(|error| of_file(error.into()))?;
     let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
     let mut rows = FileRows::open(&file, reading).map_err(of_file)?;
-    let directory = Directory::open(&args.directory.dir, IfMissing::Create)?;
+    let directory = open_or_create(&args.directory.dir)?;
     let catalogue = Catalogue::open(&args.directory.dir, directory.id())?;
     let mut addition = catalogue.addition()?;
     let mut batch = Rows::default();

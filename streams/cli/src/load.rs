@@ -4,6 +4,7 @@ use crate::args::{LoadArgs, ReadingArgs};
 use crate::dead_letters;
 use crate::driver::{Driver, PARTITION};
 use crate::error::CliError;
+use crate::open::open_or_create;
 use crate::resolve::{self, OfSource};
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,7 +21,7 @@ use tidemark_streams_source::mapping::{Mapping, TypeOf};
 use tidemark_streams_source::rows::Rows;
 use tidemark_streams_source::value::Reading;
 use tidemark_streams_store::catalogue::Catalogue;
-use tidemark_streams_store::directory::{Directory, IfMissing};
+use tidemark_streams_store::directory::Directory;
 
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 4_096;
@@ -46,7 +47,7 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
     if needs_catalogue && !args.directory.dir.exists() {
         return Err(CliError::NoListings);
     }
-    let directory = Directory::open(&args.directory.dir, IfMissing::Create)?;
+    let directory = open_or_create(&args.directory.dir)?;
     let catalogue = if needs_catalogue { Some(resolve::opened(&args.directory.dir, &directory)?) } else { None };
     let schema = directory.manifest().schema();
     if let TypeOf::All(name) = &file.rows.mapping().event_type

@@ -14,6 +14,7 @@ mod layout;
 mod listings;
 mod load;
 mod manifest;
+mod open;
 mod pause;
 mod plan;
 mod query;

@@ -3,6 +3,7 @@
 use crate::args::RetentionArgs;
 use crate::driver::{Driver, PARTITION};
 use crate::error::CliError;
+use crate::open::open_or_create;
 use std::io::Write;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
@@ -14,8 +15,8 @@ use tidemark_streams_store::directory::{Directory, IfMissing};
 pub fn run(args: &RetentionArgs, out: &mut impl Write) -> Result<(), CliError> {
     let RetentionArgs { late_days, kept_days, .. } = args;
     let is_change = late_days.is_some() || kept_days.is_some();
-    let if_missing = if is_change { IfMissing::Create } else { IfMissing::Refuse };
-    let mut directory = Directory::open(&args.directory.dir, if_missing)?;
+    let dir = &args.directory.dir;
+    let mut directory = if is_change { open_or_create(dir)? } else { Directory::open(dir, IfMissing::Refuse)? };
     if is_change {
         let known = *directory.manifest().retention();
         let retention = Retention {

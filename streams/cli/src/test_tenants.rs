@@ -4,6 +4,7 @@ use crate::args::DirectoryArgs;
 use crate::args::{TestTenantArgs, TestTenantsCommand};
 use crate::erase::erase;
 use crate::error::CliError;
+use crate::open::open_or_create;
 use std::io::Write;
 use tidemark_streams_core::erasure::ErasureKey;
 use tidemark_streams_core::event::check_tenant;
@@ -22,7 +23,7 @@ pub fn run(command: &TestTenantsCommand, out: &mut impl Write) -> Result<(), Cli
 
 fn mark(args: &TestTenantArgs, is_test: bool, out: &mut impl Write) -> Result<(), CliError> {
     args.tenants.iter().try_for_each(|tenant| check_tenant(tenant)).map_err(CliError::TestTenant)?;
-    let mut directory = Directory::open(&args.directory.dir, IfMissing::Create)?;
+    let mut directory = open_or_create(&args.directory.dir)?;
     for tenant in &args.tenants {
         let set = SetTestTenant { tenant: TenantHash::of(tenant), is_test };
         if let Outcome::TestTenant { result: Err(refused) } = directory.propose(&Command::TestTenant(set))? {

@@ -294,6 +294,18 @@ fn what_has_expired_is_not_shown_and_does_not_come_back() {
 }
 
 #[test]
+fn command_that_creates_a_directory_says_so_once() {
+    for change in
+        [&["layout", "--period", "week"][..], &["retention", "--kept-days", "30"], &["test-tenants", "add", "a"]]
+    {
+        let shop = Shop::new(CSV);
+        let notes = [(); 2].map(|()| String::from_utf8(shop.run(change).stderr).unwrap());
+        assert!(notes[0].ends_with("/streams is a new directory of event streams\n"), "{change:?}: {notes:?}");
+        assert_eq!(notes[1], "", "{change:?}");
+    }
+}
+
+#[test]
 fn erased_tenant_is_in_no_file_and_does_not_come_back() {
     let csv = format!("{CSV}a,x,2026-01-01,-1\nb,x,2026-01-01,-1\na,x,2026-01-01\n");
     let shop = Shop::loaded(&csv);
