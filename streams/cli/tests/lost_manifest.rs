@@ -253,3 +253,43 @@ fn manifest_that_cannot_be_opened_is_not_taken_for_a_lost_one() {
     std::fs::rename(&aside, shop.manifest()).unwrap();
     assert_eq!(shop.seen(), seen);
 }
+
+#[test]
+fn head_of_another_directory_is_named_with_what_to_do() {
+    let [shop, other] = [Shop::new(), Shop::new()];
+    for shop in [&shop, &other] {
+        shop.load(&shop.file("a.csv", &rows(100, 5)));
+    }
+    let head = shop.dir().join("manifest.head");
+    std::fs::copy(other.dir().join("manifest.head"), &head).unwrap();
+    let refused = |command: &[&str]| {
+        let refused = shop.refused(command);
+        assert!(refused.contains("manifest.head is of another directory"), "{refused}");
+        assert!(refused.contains("move manifest.head away"), "{refused}");
+    };
+    refused(&["query", "shop-3"]);
+    refused(&["manifest", "rebuild"]);
+    let kept = shop.folder.path().join("kept");
+    std::fs::rename(shop.manifest(), &kept).unwrap();
+    refused(&["manifest", "rebuild"]);
+    std::fs::rename(&kept, shop.manifest()).unwrap();
+    std::fs::remove_file(&head).unwrap();
+    assert_eq!(shop.said(&["audit"]), other.said(&["audit"]));
+    assert!(head.exists());
+}
+
+#[test]
+fn files_without_the_name_of_their_directory_are_refused() {
+    let shop = Shop::new();
+    shop.load(&shop.file("a.csv", &rows(100, 5)));
+    std::fs::remove_file(shop.dir().join("streams.json")).unwrap();
+    for is_manifest_there in [true, false] {
+        if !is_manifest_there {
+            std::fs::remove_file(shop.manifest()).unwrap();
+        }
+        for command in [&["manifest", "rebuild"][..], &["query", "shop-3"], &["layout", "--period", "week"]] {
+            let refused = shop.refused(command);
+            assert!(refused.contains("restore streams.json"), "{refused}");
+        }
+    }
+}

@@ -19,6 +19,7 @@ pub use opened::{Keep, OpenBlob};
 use crate::blob::BlobError;
 use crate::disk::{sync_folder, write_new};
 use crate::folder::{FolderError, Found, ReadError, StoreLayer, file_name};
+use crate::head::HEAD;
 use crate::host::{ManifestError, ManifestHost};
 use crate::parquet_rows::Wanted;
 use bytes::Bytes;
@@ -97,7 +98,7 @@ pub enum DirectoryError {
     #[error("{}: version {found} of the layout; this program knows version {VERSION}", path.display())]
     Version { path: PathBuf, found: u32 },
     #[error(
-        "{}: {MARKER} is missing, and a manifest is there: restore {MARKER}; nothing else says whose manifest it is",
+        "{}: {MARKER} is missing, and files of event streams are there: restore {MARKER}; nothing else says whose they are",
         path.display()
     )]
     NoMarker { path: PathBuf },
@@ -362,7 +363,7 @@ fn create(path: &Path, if_missing: IfMissing) -> Result<Marker, DirectoryError> 
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(io(error)),
     };
-    if path.join(MANIFEST).exists() {
+    if has_files_of_streams(path) {
         return Err(DirectoryError::NoMarker { path: path.to_owned() });
     }
     if if_missing == IfMissing::Refuse {
@@ -401,8 +402,16 @@ pub(crate) fn lock(path: &Path) -> Result<File, DirectoryError> {
 
 /// The id of a directory that is there.
 pub(crate) fn identity(path: &Path) -> Result<String, DirectoryError> {
-    let marker = read_marker(path)?;
-    Ok(marker.ok_or_else(|| DirectoryError::NoStreams { path: path.to_owned() })?.id)
+    match read_marker(path)? {
+        Some(marker) => Ok(marker.id),
+        None if has_files_of_streams(path) => Err(DirectoryError::NoMarker { path: path.to_owned() }),
+        None => Err(DirectoryError::NoStreams { path: path.to_owned() }),
+    }
+}
+
+/// Whether a directory has files that only one with a name has.
+fn has_files_of_streams(path: &Path) -> bool {
+    [MANIFEST, HEAD, BLOBS].iter().any(|name| path.join(name).exists())
 }
 
 pub(crate) fn blobs_of(path: &Path) -> PathBuf {

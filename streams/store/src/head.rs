@@ -22,7 +22,10 @@ pub enum HeadError {
     Damaged(String),
     #[error("{HEAD} has version {found}; this program knows version {VERSION}")]
     Version { found: u32 },
-    #[error("{HEAD} is of another directory ({found}), and this one is {expected}")]
+    #[error(
+        "{HEAD} is of another directory ({found}), and this one is {expected}: restore it from a copy of this directory; if there is none, and \
+         the manifest is whole and no older copy, move {HEAD} away, and the next command writes it again"
+    )]
     OtherDirectory { found: String, expected: String },
     #[error("{HEAD}: {0}")]
     Snapshot(#[from] SnapshotError),

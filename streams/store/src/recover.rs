@@ -137,6 +137,7 @@ fn check_lost(path: &Path, directory: &str) -> Result<(), RecoverError> {
         Err(error @ ManifestError::Open(OpenError::Locked { .. } | OpenError::Foreign { .. })) => {
             Err(refused(path, error).into())
         }
+        Err(ManifestError::Head(error @ HeadError::OtherDirectory { .. })) => Err(error.into()),
         Err(error) if is_lost(&error) => Ok(()),
         Err(error) => Err(RecoverError::NotLost { error }),
     }
