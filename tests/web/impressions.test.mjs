@@ -281,6 +281,42 @@ test("the seller's own alert is kept in this browser and says what it found", as
   await page.waitForFunction(() => localStorage.length === 0);
 });
 
+test("an address that names no period shows today", async () => {
+  const { page, errors } = await visit("#zone=UTC");
+  const today = await page.textContent("#period");
+  for (const view of ["hour&from=5&to=6", `hour&from=${date(-3)}&to=${date(2)}`, "day&date=2026-02-31"]) {
+    await page.click("#views [data-kind=month]");
+    await text(page, "#period", /^[A-Z][a-z]+ \d+$/);
+    await page.goto(new URL(`/impressions#view=${view}&zone=UTC`, PAGE).href);
+    await text(page, "#period", today);
+    await live(page);
+  }
+  assert.deepEqual(errors, []);
+});
+
+test("days and hours of addresses are told from other texts", async () => {
+  const code = readFileSync(new URL("../../streams/serve/src/http/impressions/periods.js", import.meta.url), "utf8");
+  const { isDay, isHour } = await import(`data:text/javascript,${encodeURIComponent(code)}`);
+  for (const day of ["1970-01-01", "2026-02-28", "2024-02-29", "2447-12-31"]) assert.ok(isDay(day), day);
+  for (const day of ["", "2026-02-31", "2026-2-3", "0000-01-01", "1969-12-31", "9999-12-31", "2026-01-01T00:00:00Z"]) assert.ok(!isDay(day), day);
+  const hours = [["2026-03-01T14:00:00+05:45", "2026-03-01T15:00:00+05:45"], ["2026-04-05T01:00:00+11:00", "2026-04-05T02:00:00+10:30"],
+    ["2026-11-01T01:00:00-04:00", "2026-11-01T01:00:00-05:00"], ["2026-01-01T00:00:00Z", "2026-01-01T00:30:00Z"]];
+  for (const [from, to] of hours) assert.ok(isHour(from, to), from);
+  const others = [["5", "6"], ["2026-01-01", "2026-01-02"], ["2026-01-01T00:07:00Z", "2026-01-01T00:08:00Z"],
+    ["2026-01-01T01:00:00Z", "2026-01-01T00:00:00Z"], ["2026-01-01T00:00:00Z", "2026-01-01T02:00:00Z"], ["2026-01-01T00:00:00.5Z", "2026-01-01T01:00:00Z"]];
+  for (const [from, to] of others) assert.ok(!isHour(from, to), from);
+});
+
+test("an alert of an unknown type hides nothing else", async () => {
+  const { page, errors } = await visit("#zone=UTC");
+  await page.evaluate(() => localStorage.setItem("impressions.alert.shop-1", JSON.stringify({ share: 50, than: "previous", type: "nope" })));
+  await page.reload();
+  await text(page, "#alert-text", 'Your alert is not checked here: type "nope" is unknown');
+  assert.ok(await total(page) > 0);
+  await page.evaluate(() => localStorage.clear());
+  assert.deepEqual(errors, []);
+});
+
 test("what is empty, what is not yet there and what is wrong are told apart", async () => {
   const { page } = await visit(`#view=day&date=${date(-9)}`, { token: EMPTY_TOKEN, shop: "shop-2" });
   await text(page, "#note", "Nothing was counted in this period. It is complete: no event is missing.");

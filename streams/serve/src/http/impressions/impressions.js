@@ -3,7 +3,7 @@
 
 import { Bars } from "./bars.js";
 import {
-  addDays, addMonths, clockOf, dateOf, dayText, instant, monthOf, monthText, quarterOf, shortDay, timeOf, weekOf, weekText,
+  addDays, addMonths, clockOf, dateOf, dayText, instant, isDay, isHour, monthOf, monthText, quarterOf, shortDay, timeOf, weekOf, weekText,
 } from "./periods.js";
 
 const POLL_MS = 5_000, SETTLED_POLL_MS = 60_000, RETRY_MAX_MS = 30_000;
@@ -462,10 +462,16 @@ async function checkAlert({ tenant: name, complete_to }) {
   // The day has begun a quarter of an hour ago.
   if (clockOf(to - 1, $("zone").value).date !== date) return { kept, body: null };
   const types = kept.type ? { types: [kept.type] } : {};
-  return { kept, body: await ask("alert", { from: date, to: instant(to), dimensions: [], compare: kept.than, ...types }) };
+  try {
+    return { kept, body: await ask("alert", { from: date, to: instant(to), dimensions: [], compare: kept.than, ...types }) };
+  } catch (error) {
+    // Another server may not know the type. The rest of the page is shown.
+    if (error.code !== "types") throw error;
+    return { kept, body: null, why: error.message };
+  }
 }
 
-function showAlert({ kept, body }) {
+function showAlert({ kept, body, why }) {
   const isEdited = $("alert").contains(document.activeElement);
   if (!isEdited) {
     $("alert-on").checked = Boolean(kept);
@@ -476,6 +482,7 @@ function showAlert({ kept, body }) {
   const where = "It is checked while this page is open, and kept in this browser.";
   if (!body) {
     tell("warning", "");
+    if (why) return change($("alert-text"), `Your alert is not checked here: ${why}`);
     return change($("alert-text"), kept ? `${where} Nothing of today is complete yet.` : where);
   }
   const isKnown = before !== null && before > 0, share = isKnown ? body.total / before * 100 : null;
@@ -556,15 +563,15 @@ function zoomOut() {
 
 function readAddress() {
   const params = new URLSearchParams(location.hash.slice(1)), kind = params.get("view") ?? "day", date = params.get("date");
-  const isDate = /^\d{4}-\d\d-\d\d$/.test(date ?? "") && !Number.isNaN(Date.parse(date));
+  const isDate = isDay(date ?? "");
   fillZones(params.get("zone") ?? own);
   listing = params.get("listing") ?? "";
   $("compare").checked = params.get("compare") !== "none";
   const type = params.get("type") ?? "";
   if (![...$("type").options].some(option => option.value === type)) $("type").append(new Option(type, type));
   $("type").value = type;
-  const [from, to] = [params.get("from"), params.get("to")];
-  if (kind === "hour" && !Number.isNaN(Date.parse(from)) && !Number.isNaN(Date.parse(to))) view = { kind, from, to };
+  const [from, to] = [params.get("from") ?? "", params.get("to") ?? ""];
+  if (kind === "hour" && isHour(from, to)) view = { kind, from, to };
   else view = KINDS.some(([known]) => known === kind) && isDate ? viewOf(kind, date) : { kind: KINDS.some(([known]) => known === kind) ? kind : "day", isCurrent: true };
   if (view.isCurrent) view.date = startOf(view.kind, today());
 }

@@ -14,6 +14,19 @@ export function addMonths(date, months) {
   return text(Date.UTC(year, month - 1 + months, 1));
 }
 
+/** Whether a text is a day that can have counts. */
+export const isDay = date => /^\d{4}-\d\d-\d\d$/.test(date) && !Number.isNaN(utc(date)) && text(utc(date)) === date
+  && date >= "1970-01-01" && date < "2448";
+
+const HOUR_END = /^T\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)$/;
+const isTime = time => isDay(time.slice(0, 10)) && HOUR_END.test(time.slice(10));
+
+/** Whether two texts are the ends of an hour of some zone, of which none is longer than 90 minutes. */
+export const isHour = (from, to) => {
+  const quarters = isTime(from) && isTime(to) ? (quarterOf(Date.parse(to)) - quarterOf(Date.parse(from))) / QUARTER_MS : 0;
+  return quarters >= 1 && quarters <= 6;
+};
+
 /** The Monday of a week. */
 export const weekOf = date => addDays(date, -((new Date(utc(date)).getUTCDay() + 6) % 7));
 
