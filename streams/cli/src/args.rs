@@ -635,9 +635,23 @@ pub struct ColumnsOfFiles {
     /// As in `load`, once or for each file; an empty NAME is for a file with a type in --map
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Vec<String>,
-    /// As in `load`, once or for each file
-    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    /// As in `load`, once or for each file [default: UTC]
+    #[arg(long, value_name = "ZONE")]
     pub file_zone: Vec<String>,
+}
+
+impl ColumnsOfFiles {
+    /// The first option that is given.
+    pub fn first(&self) -> Option<&'static str> {
+        let ColumnsOfFiles { map, listings_separator, event_type, file_zone } = self;
+        let given = [
+            ("--map", map),
+            ("--listings-separator", listings_separator),
+            ("--type", event_type),
+            ("--file-zone", file_zone),
+        ];
+        given.into_iter().find(|(_, texts)| !texts.is_empty()).map(|(name, _)| name)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -654,16 +668,16 @@ pub struct RebuildArgs {
     #[arg(long, value_name = "FILE", requires = "map")]
     pub from: Option<PathBuf>,
     /// As of `load`
-    #[arg(long, value_name = "FIELD=COLUMN,...")]
+    #[arg(long, value_name = "FIELD=COLUMN,...", requires = "from")]
     pub map: Option<String>,
     /// As of `load`
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", requires = "from")]
     pub listings_separator: Option<String>,
     /// As of `load`
-    #[arg(long = "type", value_name = "NAME")]
+    #[arg(long = "type", value_name = "NAME", requires = "from")]
     pub event_type: Option<String>,
     /// As of `load`
-    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    #[arg(long, value_name = "ZONE", default_value = "UTC", requires = "from")]
     pub file_zone: String,
     /// As of `load`, and of `serve`
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["impression", "click"])]

@@ -26,6 +26,9 @@ const NAMED_MAX: u64 = 20;
 const DAYS_MAX: usize = 100;
 
 pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
+    if let Some(option) = args.columns.first().filter(|_| args.against.is_empty()) {
+        return Err(CliError::WithoutFile(option, "--against"));
+    }
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let mut audited = Audited::default();
     let mut blobs = 0;

@@ -14,6 +14,7 @@ use tidemark_streams_core::retention::RetentionError;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::schema::SchemaRefused;
 use tidemark_streams_core::source::SourceId;
+use tidemark_streams_core::values::DimensionError;
 use tidemark_streams_intake::listings::LookupFailed;
 use tidemark_streams_serve::secret::SecretError;
 use tidemark_streams_serve::signed::KeyError;
@@ -136,8 +137,16 @@ pub enum CliError {
     IdsOfType { name: String, types: String },
     #[error("no dead letters are named: name --source, --row, --reason or --tenant, or --all for all of them")]
     DropNothing,
-    #[error("{0}")]
-    TestTenant(EventError),
+    #[error(transparent)]
+    Tenant(EventError),
+    #[error(transparent)]
+    Value(DimensionError),
+    #[error("{text:?} is after the last hour that counts, {last}")]
+    AfterLastHour { text: String, last: String },
+    #[error("{0} is of files: name the file with {1}, or leave the option out")]
+    WithoutFile(&'static str, &'static str),
+    #[error("--from says from when --buckets or --parts count: name one of them, or leave --from out")]
+    FromOfNothing,
     #[error("--{0} is empty: leave it out, or say which letters it means")]
     EmptySelect(&'static str),
     #[error("--source {0:?}: the begin of a digest, in hexadecimal digits")]
@@ -149,10 +158,11 @@ pub enum CliError {
     #[error("blob {name} is not live: `tidemark-streams blobs` lists the blobs that are")]
     NotLive { name: String },
     #[error(
-        "{refused} of {damaged} damaged blobs were not rebuilt; the reasons are above. Name the loaded file with --from, or restore the files of \
-         these blobs from a copy of the directory"
+        "{refused} of {damaged} damaged blobs were not rebuilt; the reasons are above. Restore the files of these blobs from a copy of the \
+         directory{}",
+        if *.has_file { "" } else { ", or name the loaded file with --from" }
     )]
-    NotRebuilt { refused: usize, damaged: usize },
+    NotRebuilt { refused: usize, damaged: usize, has_file: bool },
     #[error(transparent)]
     CannotRebuild(#[from] CannotRebuild),
     #[error("{why}; --types is {types}")]

@@ -5,6 +5,7 @@ use crate::error::CliError;
 use crate::open::open_or_create;
 use std::io::Write;
 use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_core::event::check_tenant;
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout};
 use tidemark_streams_core::manifest::{Command, Outcome, SetLayout};
 use tidemark_streams_core::scope::TenantHash;
@@ -14,6 +15,10 @@ use tidemark_streams_store::directory::{Directory, IfMissing};
 pub fn run(args: &LayoutArgs, out: &mut impl Write) -> Result<(), CliError> {
     let LayoutArgs { period, virtual_partitions, buckets, split, .. } = args;
     let is_change = period.is_some() || virtual_partitions.is_some() || buckets.is_some() || split.is_some();
+    split.as_deref().map_or(Ok(()), check_tenant).map_err(CliError::Tenant)?;
+    if args.from.is_some() && buckets.is_none() && split.is_none() {
+        return Err(CliError::FromOfNothing);
+    }
     let dir = &args.directory.dir;
     let mut directory = if is_change { open_or_create(dir)? } else { Directory::open(dir, IfMissing::Refuse)? };
     if is_change {

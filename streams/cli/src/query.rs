@@ -1,6 +1,7 @@
 //! `query`: prints the counts of one tenant.
 
 use crate::args::{By, Compare, QueryArgs, Where};
+use crate::blobs::text as hour_text;
 use crate::driver::PARTITION;
 use crate::error::CliError;
 use crate::retention::date;
@@ -8,6 +9,7 @@ use serde_json::json;
 use std::io::{self, Write};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_core::event::check_tenant;
 use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Dimension, Grouping, WantedValue};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
@@ -15,10 +17,12 @@ use tidemark_streams_core::query::{self, Plan};
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::{Hour, HourRange, Quarter};
+use tidemark_streams_core::values::check_value;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::parquet_rows::Wanted;
 
 pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
+    check_tenant(&args.tenant).map_err(CliError::Tenant)?;
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let schema = directory.manifest().schema();
     let query = asked(args, schema)?;
@@ -75,8 +79,11 @@ fn asked(args: &QueryArgs, schema: &Schema) -> Result<CountQuery, CliError> {
         By::Listing => Dimension::Listing,
         By::Value(name) => Dimension::Value(known(name)?),
     };
-    let wanted =
-        |Where { dimension, value }: &Where| Ok(WantedValue { dimension: known(dimension)?, value: value.clone() });
+    let wanted = |Where { dimension, value }: &Where| {
+        let number = known(dimension)?;
+        check_value(dimension, value).map_err(CliError::Value)?;
+        Ok(WantedValue { dimension: number, value: value.clone() })
+    };
     Ok(CountQuery {
         tenant: args.tenant.clone(),
         range,
@@ -92,13 +99,17 @@ fn asked(args: &QueryArgs, schema: &Schema) -> Result<CountQuery, CliError> {
 }
 
 fn range(args: &QueryArgs, zone: &Zone) -> Result<QuarterRange, CliError> {
+    let end = HourRange::ALL.last.quarter(3).number() + 1;
     let quarter = |text: &Option<String>, otherwise: u32| -> Result<u32, CliError> {
         let Some(text) = text else { return Ok(otherwise) };
         let at: UnixTime = zone.time(text)?;
-        Ok(Quarter::of_s(at.s()).map_or(otherwise, Quarter::number))
+        Ok(Quarter::of_s(at.s()).map_or(end, Quarter::number))
     };
-    let end = HourRange::ALL.last.quarter(3).number() + 1;
     let range = QuarterRange { from: quarter(&args.from, 0)?, to: quarter(&args.to, end)? };
+    if range.from == end {
+        let text = args.from.clone().unwrap_or_default();
+        return Err(CliError::AfterLastHour { text, last: hour_text(HourRange::ALL.last) });
+    }
     if range.from < range.to {
         return Ok(range);
     }

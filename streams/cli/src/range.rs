@@ -44,6 +44,9 @@ struct Recount {
 }
 
 pub fn run(args: &RangeArgs, out: &mut impl Write) -> Result<(), CliError> {
+    if let Some(option) = args.columns.first().filter(|_| args.from_file.is_empty()) {
+        return Err(CliError::WithoutFile(option, "--from-file"));
+    }
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let partition = directory.manifest().partition(PARTITION).cloned().unwrap_or_default();
     let asked = Asked::of(args, &directory, &partition)?;

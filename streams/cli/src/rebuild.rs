@@ -84,7 +84,7 @@ fn repair(args: &RebuildArgs, out: &mut impl Write) -> Result<(), CliError> {
     }
     match refused {
         0 => Ok(()),
-        refused => Err(CliError::NotRebuilt { refused, damaged: damaged.len() }),
+        refused => Err(CliError::NotRebuilt { refused, damaged: damaged.len(), has_file: args.from.is_some() }),
     }
 }
 

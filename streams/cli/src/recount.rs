@@ -318,7 +318,7 @@ impl FileOptions<'_> {
             listings_separator: separator.filter(|text| !text.is_empty()),
             // An empty name is for a file with a column of types, beside files that need --type.
             event_type: of_file("--type", event_type)?.filter(|name| !name.is_empty()),
-            file_zone: of_file("--file-zone", file_zone)?.unwrap_or_default(),
+            file_zone: of_file("--file-zone", file_zone)?.unwrap_or_else(|| "UTC".to_owned()),
         })
     }
 }

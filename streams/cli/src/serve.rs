@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_proto::series::calendar::Period;
-use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::event::{EventTypes, check_tenant};
 use tidemark_streams_intake::event_ids::{IdBounds, IdSettings};
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_serve::secret::{Role, Secret};
@@ -163,6 +163,7 @@ fn appendable(path: &Path) -> io::Result<()> {
 }
 
 pub fn token(args: &TokenArgs, out: &mut impl Write) -> Result<(), CliError> {
+    args.tenant.as_deref().map_or(Ok(()), check_tenant).map_err(CliError::Tenant)?;
     let role = match &args.tenant {
         Some(tenant) => Role::Tenant(tenant),
         None if args.operator => Role::Operator,

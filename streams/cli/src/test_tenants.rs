@@ -22,8 +22,9 @@ pub fn run(command: &TestTenantsCommand, out: &mut impl Write) -> Result<(), Cli
 }
 
 fn mark(args: &TestTenantArgs, is_test: bool, out: &mut impl Write) -> Result<(), CliError> {
-    args.tenants.iter().try_for_each(|tenant| check_tenant(tenant)).map_err(CliError::TestTenant)?;
-    let mut directory = open_or_create(&args.directory.dir)?;
+    args.tenants.iter().try_for_each(|tenant| check_tenant(tenant)).map_err(CliError::Tenant)?;
+    let dir = &args.directory.dir;
+    let mut directory = if is_test { open_or_create(dir)? } else { Directory::open(dir, IfMissing::Refuse)? };
     for tenant in &args.tenants {
         let set = SetTestTenant { tenant: TenantHash::of(tenant), is_test };
         if let Outcome::TestTenant { result: Err(refused) } = directory.propose(&Command::TestTenant(set))? {

@@ -294,6 +294,34 @@ fn what_has_expired_is_not_shown_and_does_not_come_back() {
 }
 
 #[test]
+fn options_that_would_do_nothing_are_refused() {
+    let shop = Shop::loaded(CSV);
+    let counts = shop.said(&["query", "a", "--by", "listing"]);
+    for (arguments, why) in [
+        (&["audit", "--map", "tenant=shop"][..], "--map is of files: name the file with --against"),
+        (&["audit", "--file-zone", "Mars/X"], "--file-zone is of files: name the file with --against"),
+        (&["audit", "--type", "nope"], "--type is of files"),
+        (&["rebuild", "--map", MAP], "required arguments were not provided"),
+        (&["rebuild", "--file-zone", "UTC"], "required arguments were not provided"),
+        (&["rebuild", "range", "--from", "2026-01-01", "--to", "2026-01-02", "--type", "x"], "--type is of files"),
+        (&["layout", "--from", "2026-01-01"], "--from says from when --buckets or --parts count"),
+        (&["query", "a", "--from", "2449-01-01"], "\"2449-01-01\" is after the last hour that counts, 2448-"),
+        (&["layout", "--split", "", "--parts", "2"], "tenant is empty"),
+        (&["query", ""], "tenant is empty"),
+        (&["query", "a\nb"], "control character"),
+    ] {
+        let refused = shop.refused(arguments);
+        assert!(refused.contains(why), "{arguments:?}: {refused}");
+    }
+    assert_eq!(shop.said(&["query", "a", "--by", "listing"]), counts);
+    for tenant in ["", "a\nb"] {
+        let token =
+            Command::new(PROGRAM).args(["token", "--secret-file", "/nowhere", "--tenant", tenant]).output().unwrap();
+        assert!(String::from_utf8_lossy(&token.stderr).contains("tenant "), "{token:?}");
+    }
+}
+
+#[test]
 fn command_that_creates_a_directory_says_so_once() {
     for change in
         [&["layout", "--period", "week"][..], &["retention", "--kept-days", "30"], &["test-tenants", "add", "a"]]
@@ -459,7 +487,7 @@ fn directory_that_was_changed_by_hand_is_refused_by_name() {
     let lost = refused(&|shop| std::fs::remove_file(shop.dir().join("manifest.redb")).unwrap());
     assert!(lost.contains("the manifest is missing, and 2 blobs are there"), "{lost}");
     let nameless = refused(&|shop| std::fs::remove_file(shop.dir().join("streams.json")).unwrap());
-    assert!(nameless.contains("streams.json is missing, and a manifest is there"), "{nameless}");
+    assert!(nameless.contains("streams.json is missing, and files of event streams are there"), "{nameless}");
     let damaged = refused(&|shop| std::fs::write(shop.dir().join("streams.json"), "{").unwrap());
     assert!(damaged.contains("the file that names the directory is damaged"), "{damaged}");
     let later = refused(&|shop| {

@@ -1,6 +1,9 @@
 //! The input of a plan: named numbers, each with a default and limits.
 
 use crate::error::InputError;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use std::collections::BTreeMap;
+use std::fmt;
 
 /// A number of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,9 +121,8 @@ impl Input {
     /// # Errors
     /// As of [`Input::from_toml`].
     pub fn from_json(text: &str) -> Result<Input, InputError> {
-        let object: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(text).map_err(|error| InputError::Json(error.to_string()))?;
-        Input::of(object.iter().map(|(key, value)| (key.as_str(), of_json(value))))
+        let Fields(fields) = serde_json::from_str(text).map_err(|error| InputError::Json(error.to_string()))?;
+        Input::of(fields.iter().map(|(key, value)| (key.as_str(), of_json(value))))
     }
 
     fn of<'a>(given: impl Iterator<Item = (&'a str, Given)>) -> Result<Input, InputError> {
@@ -133,6 +135,35 @@ impl Input {
             input.0[field.key as usize] = field.checked(value)?;
         }
         Ok(input)
+    }
+}
+
+/// The fields of an object in JSON. A map of `serde_json` keeps the last of two fields with one name, and these refuse them.
+struct Fields(BTreeMap<String, serde_json::Value>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields, D::Error> {
+        struct OfObject;
+
+        impl<'de> Visitor<'de> for OfObject {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Fields, A::Error> {
+                let mut fields = BTreeMap::new();
+                while let Some((name, value)) = object.next_entry::<String, _>()? {
+                    if fields.insert(name.clone(), value).is_some() {
+                        return Err(A::Error::custom(format_args!("{name:?} is given twice")));
+                    }
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(OfObject)
     }
 }
 
@@ -222,5 +253,6 @@ mod tests {
         assert_eq!(refused(r#"{"users": 99999999999999999999}"#), "users 100000000000000000000: at most 1000000000000");
         assert_eq!(refused(r#"{"users": null}"#), "users is null: a number is expected");
         assert!(refused("[]").starts_with("no JSON object: "));
+        assert!(refused(r#"{"users": 1, "users": 2}"#).starts_with("no JSON object: \"users\" is given twice"));
     }
 }
