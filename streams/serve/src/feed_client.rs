@@ -99,7 +99,10 @@ pub struct Reply {
 pub enum ClientError {
     #[error("server {address}: {error}")]
     Connect { address: String, error: io::Error },
-    #[error("server {address}: TLS: {error}; --ca names the authority of the server's certificate")]
+    #[error(
+        "server {address}: TLS: {error}; --ca names the authority that signed the server's own certificate, which may not be one of an \
+         authority; a server without TLS is named with http://"
+    )]
     Tls { address: String, error: io::Error },
     #[error("server {address}: {error}")]
     Http { address: String, error: hyper::Error },

@@ -13,6 +13,8 @@ use tidemark_tls::private_file::{self, PrivateFileError};
 /// Bytes of a secret, at least and at most.
 const BYTES_MIN: usize = 16;
 const BYTES_MAX: usize = 4_096;
+/// Bytes of a file with a secret, at most: blanks may stand around the secret.
+const FILE_BYTES_MAX: u64 = BYTES_MAX as u64 + 64;
 
 /// Bytes of an HMAC.
 const HMAC_BYTES: usize = 32;
@@ -30,6 +32,8 @@ pub enum SecretError {
     Io(#[from] io::Error),
     #[error("the secret has {bytes} bytes: {BYTES_MIN} to {BYTES_MAX}; `openssl rand -hex 32` makes one")]
     Length { bytes: usize },
+    #[error("the file has {bytes} bytes: a secret has at most {BYTES_MAX}")]
+    LongFile { bytes: u64 },
 }
 
 /// The role of a token's holder.
@@ -68,9 +72,14 @@ impl Secret {
     /// # Errors
     /// [`SecretError`].
     pub fn read(path: &Path) -> Result<Secret, SecretError> {
+        let file = private_file::open(path)?;
+        let of_file = file.metadata()?.len();
         let mut bytes = Vec::new();
-        private_file::open(path)?.take(BYTES_MAX as u64 + 2).read_to_end(&mut bytes)?;
-        Secret::new(&bytes)
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 {
+            0..=FILE_BYTES_MAX => Secret::new(&bytes),
+            read => Err(SecretError::LongFile { bytes: of_file.max(read) }),
+        }
     }
 
     /// The token of a role, in hexadecimal.
@@ -163,6 +172,24 @@ mod tests {
         assert!(!secret.is_token(Role::Tenant("a"), &token[1..]));
         assert!(matches!(Secret::new(b"short"), Err(SecretError::Length { bytes: 5 })));
         assert_eq!(format!("{secret:?}"), "Secret(…)");
+    }
+
+    #[test]
+    fn bytes_behind_the_longest_secret_are_refused() {
+        let read = |text: String| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            Secret::read(file.path()).map(|secret| secret.token(Role::Producer))
+        };
+        let longest = "x".repeat(BYTES_MAX);
+        assert!(read(format!("\n{longest}\r\n")).is_ok());
+        for (text, said) in [
+            (format!("{longest}\n\nother"), "the secret has 4103 bytes: 16 to 4096"),
+            ("x".repeat(5_000), "the file has 5000 bytes: a secret has at most 4096"),
+        ] {
+            let refused = read(text).unwrap_err();
+            assert!(refused.to_string().contains(said), "{refused}");
+        }
     }
 
     #[test]
