@@ -77,6 +77,20 @@ pub enum DimensionError {
     Twice { dimension: String },
 }
 
+/// Checks a value of a dimension. An empty value is none.
+///
+/// # Errors
+/// It is too long, or has a control character.
+pub fn check_value(dimension: &str, value: &str) -> Result<(), DimensionError> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(DimensionError::Long { dimension: dimension.to_owned(), bytes: value.len() });
+    }
+    match value.chars().any(char::is_control) {
+        true => Err(DimensionError::ControlCharacter { dimension: dimension.to_owned(), shown: cut(value) }),
+        false => Ok(()),
+    }
+}
+
 impl DimensionNumber {
     pub const ALL: [DimensionNumber; DIMENSIONS_MAX] =
         [DimensionNumber(0), DimensionNumber(1), DimensionNumber(2), DimensionNumber(3)];
@@ -205,12 +219,7 @@ impl DimensionNames {
                 let shown = cut(name);
                 return Err(DimensionError::Unknown { shown, value: cut(value), known: self.shown() });
             };
-            if value.len() > VALUE_BYTES_MAX {
-                return Err(DimensionError::Long { dimension: name.to_owned(), bytes: value.len() });
-            }
-            if value.chars().any(char::is_control) {
-                return Err(DimensionError::ControlCharacter { dimension: name.to_owned(), shown: cut(value) });
-            }
+            check_value(name, value)?;
             if found[number.position()].replace(value).is_some() {
                 return Err(DimensionError::Twice { dimension: name.to_owned() });
             }

@@ -18,14 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::series::calendar::Zone;
-use tidemark_streams_core::event::{EventTypes, check_listing, is_event_type_name};
-use tidemark_streams_core::limits::TENANT_BYTES_MAX;
+use tidemark_streams_core::event::{self, EventTypes, check_listing, is_event_type_name};
 use tidemark_streams_core::query::counts::{CountError, CountQuery, Dimension, WantedValue};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::time::Quarter;
-use tidemark_streams_core::values::DimensionNames;
+use tidemark_streams_core::values::{DimensionNames, check_value};
 use tidemark_streams_sql::frames::Format;
 
 /// An answer takes at most so long.
@@ -197,10 +196,7 @@ impl QueryBody {
 }
 
 pub fn check_tenant(tenant: &str) -> Result<(), Failure> {
-    if (1..=TENANT_BYTES_MAX).contains(&tenant.len()) {
-        return Ok(());
-    }
-    Err(Failure::bad("tenant", format!("tenant has {} bytes: 1 to {TENANT_BYTES_MAX}", tenant.len())))
+    event::check_tenant(tenant).map_err(|error| Failure::bad("tenant", error))
 }
 
 /// The zone of a query: UTC unless it names one.
@@ -258,7 +254,11 @@ fn wanted_values(asked: BTreeMap<String, Vec<String>>, names: &DimensionNames) -
         if values.is_empty() {
             return Err(Failure::bad("values", format!("{name} has no values: name at least one, or leave it out")));
         }
-        wanted.extend(values.into_iter().map(|value| WantedValue { dimension, value }));
+        for value in values {
+            // An empty value means rows without a value.
+            check_value(&name, &value).map_err(|error| Failure::bad("values", error))?;
+            wanted.push(WantedValue { dimension, value });
+        }
     }
     Ok(wanted)
 }
