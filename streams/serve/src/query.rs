@@ -17,7 +17,20 @@ const MINUTE_MS: u64 = 60_000;
 pub struct RowSources<'a> {
     /// Of the pinned blobs, in their order.
     pub fetched: &'a Fetched,
-    pub commits: &'a CommitTimes,
+    pub counted_at: &'a CountedAt,
+}
+
+/// The minute in which each pinned blob was committed, as far as this process knows it. Without the dimension of these minutes it is empty.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct CountedAt(Vec<Option<UnixTime>>);
+
+impl CountedAt {
+    pub fn of(query: &CountQuery, pinned: &Pinned, commits: &CommitTimes) -> CountedAt {
+        match query.has(Dimension::CountedAt) {
+            true => CountedAt(pinned.blobs.iter().map(|meta| commits.of(&meta.key).and_then(minute)).collect()),
+            false => CountedAt::default(),
+        }
+    }
 }
 
 /// Why a query is not answered.
@@ -51,7 +64,7 @@ impl RowSources<'_> {
         let mut grouping = Grouping::new(query, &pinned.view);
         grouping.fill()?;
         for (at, meta) in pinned.blobs.iter().enumerate() {
-            let counted_at = self.commits.of(&meta.key).and_then(minute);
+            let counted_at = self.counted_at.0.get(at).copied().flatten();
             grouping.add_blob(&meta.key, &*self.fetched.rows(at)?, counted_at)?;
         }
         let now = minute(pinned.pinned_at_ms);
@@ -68,7 +81,7 @@ fn minute(at_ms: u64) -> Option<UnixTime> {
 }
 
 /// What tells the rows of an answer apart from those of another answer to the same query. `query_text` is the query.
-pub fn version(query_text: &str, query: &CountQuery, pinned: &Pinned) -> String {
+pub fn version(query_text: &str, query: &CountQuery, pinned: &Pinned, counted_at: &CountedAt) -> String {
     let mut bytes = query_text.as_bytes().to_vec();
     let mut add = |number: u64| bytes.extend(number.to_le_bytes());
     add(pinned.view.kept_from.0.into());
@@ -82,6 +95,9 @@ pub fn version(query_text: &str, query: &CountQuery, pinned: &Pinned) -> String 
         add(meta.key.part.into());
         // A directory that was restored from a copy may give the same keys again.
         add(meta.stored.checksum);
+    }
+    for minute in &counted_at.0 {
+        add(minute.map_or(0, UnixTime::s));
     }
     let unwritten: Vec<_> = pinned.unwritten.iter().flat_map(Rollups::iter).collect();
     if query.has(Dimension::CountedAt) && !unwritten.is_empty() {

@@ -216,9 +216,18 @@ fn events_of_an_hour_are_told_by_the_minute_of_counting() {
     assert_eq!((sum(&answer, "x", true), sum(&answer, "y", true), &answer["total"]), (3, 1, &json!(4)));
     let minute = answer["rows"][0]["counted_at"].as_str().unwrap();
     assert!(minute.ends_with(":00+00:00"), "{minute}");
+    until("the second flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+    let again = || {
+        let mut again = query.clone();
+        again["unless_version"] = asked(&server, &query)["version"].clone();
+        again
+    };
+    until("an answer without news", || asked(&server, &again())["unchanged"] == json!(true));
+    let again = again();
     server.stop();
     let server = Server::start(&place.dir(), &["--flush-s", "1"]);
     until("ready", || server.get("/readyz").status == 200);
+    assert!(asked(&server, &again)["rows"].is_array(), "the same blobs have other rows where no minute is known");
     let answer = asked(&server, &query);
     assert_eq!((sum(&answer, "x", false), sum(&answer, "y", false)), (3, 1), "a restart forgets the minutes: {answer}");
 }
@@ -263,6 +272,9 @@ fn bad_queries_are_refused_with_value_and_limit() {
             "more than 1000000 groups",
         ),
         (json!({ "tenant": null }), "tenant", "tenant is missing"),
+        (json!({ "tenant": "a\nb" }), "tenant", "tenant \"a\\nb\" has a control character"),
+        (json!({ "tenant": "t".repeat(129) }), "tenant", "tenant has 129 bytes: at most 128"),
+        (json!({ "to": "2999-01-01" }), "range", "\"2999-01-01\" is after the last hour"),
     ];
     for (more, code, text) in cases {
         let (found, message) = refused(more);

@@ -9,7 +9,7 @@ use crate::fetch::{FetchError, Fetched};
 use crate::messages::Pinned;
 use crate::names::Names;
 use crate::queries::Queries;
-use crate::query::{self, QueryError, RowSources};
+use crate::query::{self, CountedAt, QueryError, RowSources};
 use crate::settings::{QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, ROWS_DEFAULT, ROWS_MAX};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -96,18 +96,21 @@ async fn answer(asking: &Asking, question: &Arc<Question>) -> Result<Answer, Fai
     let mut tries = 0;
     loop {
         let pinned = Arc::new(asking.pin(&question.query.tenant, question.query.hours()).await?);
-        let version = query::version(&question.text, &question.query, &pinned);
+        let counted_at = CountedAt::of(&question.query, &pinned, &queries.stores.commits);
+        let version = query::version(&question.text, &question.query, &pinned, &counted_at);
         let is_known = question.unless_version.as_deref() == Some(&version);
         if is_known && question.format == Format::Json {
             return Ok(counted::unchanged(&question.query, &pinned, &version));
         }
         query::check_kept(&question.query, &pinned).map_err(|error| failure(queries, &error))?;
         let error = match queries.fetcher.fetch(&question.query.tenant, &pinned.blobs).await {
-            Ok(fetched) => match count(asking, question, Read { pinned: Arc::clone(&pinned), fetched, version }).await?
-            {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            },
+            Ok(fetched) => {
+                let read = Read { pinned: Arc::clone(&pinned), fetched, counted_at, version };
+                match count(asking, question, read).await? {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => error,
+                }
+            }
             Err(FetchError::Directory(error)) => QueryError::Directory(error),
             Err(error @ FetchError::Waited) => return Err(asking::waited(&error)),
         };
@@ -124,6 +127,7 @@ async fn answer(asking: &Asking, question: &Arc<Question>) -> Result<Answer, Fai
 struct Read {
     pinned: Arc<Pinned>,
     fetched: Fetched,
+    counted_at: CountedAt,
     version: String,
 }
 
@@ -133,9 +137,9 @@ async fn count(asking: &Asking, question: &Arc<Question>, read: Read) -> Result<
     let queries = Arc::clone(&asking.queries);
     let question = Arc::clone(question);
     let counted = tokio::task::spawn_blocking(move || {
-        let Read { pinned, fetched, version } = read;
+        let Read { pinned, fetched, counted_at, version } = read;
         let query = &question.query;
-        let sources = RowSources { fetched: &fetched, commits: &queries.stores.commits };
+        let sources = RowSources { fetched: &fetched, counted_at: &counted_at };
         let counts = sources.count(query, &pinned)?;
         let names = &pinned.view.types.schema.dimensions().names;
         let counted = Counted { query, names, pinned: &pinned, counts: &counts, version: &version };
