@@ -87,6 +87,7 @@ impl Server {
 
     async fn carry_out(&self, mut request: Request<Incoming>) -> Result<Answer, Failure> {
         let route = Route::of_request(&request)?;
+        request::check_host(&request)?;
         let params = request::params(request.uri().query(), route.params())?;
         request::check_body(route, &mut request).await?;
         match route {

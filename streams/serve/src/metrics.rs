@@ -62,7 +62,8 @@ pub fn text(node: &Node) -> String {
 /// All metrics of a process that answers queries only, by name.
 pub fn text_of_queries(queries: &Queries, following: &Following, started: Instant) -> String {
     let counters = &queries.stores.counters;
-    let mut metrics = vec![requests_refused(counters), queries_answered(counters), uptime(started)];
+    let mut metrics =
+        vec![requests_refused(counters), queries_answered(counters), blobs_gone(counters), uptime(started)];
     metrics.extend(followed(counters, following));
     written(metrics, queries, Vec::new())
 }
@@ -238,6 +239,7 @@ fn intake(node: &Node) -> Vec<Metric> {
             &counters.letters_raw,
         ),
         queries_answered(counters),
+        blobs_gone(counters),
     ]
 }
 
@@ -248,6 +250,11 @@ fn requests_refused(counters: &Counters) -> Metric {
 
 fn queries_answered(counters: &Counters) -> Metric {
     counter("tidemark_streams_queries_total", "count", "Queries that were answered.", &counters.queries)
+}
+
+fn blobs_gone(counters: &Counters) -> Metric {
+    let help = "Queries that were pinned again because a blob was missing.";
+    counter("tidemark_streams_blobs_gone_total", "count", help, &counters.blobs_gone)
 }
 
 fn uptime(started: Instant) -> Metric {
@@ -293,12 +300,6 @@ fn followed(counters: &Counters, following: &Following) -> Vec<Metric> {
             "count",
             "Pins without the rows that the owner holds in memory.",
             &counters.answers_of_blobs,
-        ),
-        counter(
-            "tidemark_streams_blobs_gone_total",
-            "count",
-            "Queries that were pinned again because a blob was missing.",
-            &counters.blobs_gone,
         ),
     ]
 }

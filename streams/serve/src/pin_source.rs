@@ -45,11 +45,10 @@ impl PinSource {
     }
 
     /// Whether a state behind a pinned one is there, in a moment: then a query with a missing blob is pinned again.
-    ///
-    /// A file that is missing in the directory of this process is damage.
     pub async fn has_successor_of(&self, pinned: &Pinned) -> bool {
         match self {
-            PinSource::Owner(_) => false,
+            // The owner removes a file after the commit that replaces its blob, so it has one unless the file was lost.
+            PinSource::Owner(_) => true,
             PinSource::Follower(following) => following.has_successor_of(pinned).await,
         }
     }

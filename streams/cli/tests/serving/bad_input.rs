@@ -3,6 +3,9 @@
 use crate::LATE_FLUSH;
 use crate::serving::{Place, Server, event, until};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 /// Memory that a server may have used at most.
@@ -71,6 +74,54 @@ fn ids_of_a_mebibyte_are_refused_by_name() {
     assert_eq!(server.total("a"), 4);
     let peak_kib = server.peak_kib();
     assert!(peak_kib < PEAK_KIB_MAX, "{peak_kib} KiB");
+}
+
+#[test]
+fn missing_blob_is_named_after_further_looks() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--flush-s", "1"]);
+    server.send(event("a", "x", "00:10:00").repeat(3));
+    until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+    let blob = std::fs::read_dir(place.dir().join("blobs")).unwrap().next().unwrap().unwrap().path();
+    let kept = place.path().join("kept");
+    std::fs::rename(&blob, &kept).unwrap();
+    let query = json!({ "tenant": "a", "from": "2026-01-01", "to": "2026-01-03" }).to_string();
+    let failed = server.post("/v1/impressions/query", &query);
+    assert_eq!((failed.status, failed.code().as_str()), (500, "blob_failed"), "{failed:?}");
+    assert!(failed.text.contains("is missing"), "{failed:?}");
+    // A merge may have replaced the blob since the query was pinned.
+    assert_eq!(server.metric("tidemark_streams_blobs_gone_total"), 3.0);
+    std::fs::rename(&kept, &blob).unwrap();
+    assert_eq!(server.total("a"), 3);
+}
+
+#[test]
+fn heads_of_requests_are_read_as_the_standard_says() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--flush-s", "3600", "--secret-file", &place.secret()]);
+    let token = place.token(&["--tenant", "a"]);
+    let query = json!({ "tenant": "a", "from": "2026-01-01", "to": "2026-01-03" }).to_string();
+    let ask = |headers: &[&str]| server.request("POST", "/v1/impressions/query", headers, query.as_bytes()).unwrap();
+    for scheme in ["Bearer", "bearer", "BEARER"] {
+        assert_eq!(ask(&[&format!("authorization: {scheme} {token}")]).status, 200, "{scheme}");
+    }
+    let header = format!("authorization: Bearer {token}");
+    let twice = ask(&[&header, "authorization: Bearer other"]);
+    assert_eq!((twice.status, twice.code().as_str()), (400, "malformed_request"), "{twice:?}");
+    assert_eq!(ask(&["authorization: Basic abc"]).status, 401);
+    for (head, status) in [
+        ("HTTP/1.1\r\n", "400"),
+        ("HTTP/1.1\r\nhost: a\r\nhost: b\r\n", "400"),
+        ("HTTP/1.1\r\nhost: a\r\n", "200"),
+        ("HTTP/1.0\r\n", "200"),
+    ] {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(stream, "GET /healthz {head}connection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{head:?}: {answer}");
+    }
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub fn refused(error: crate::messages::PinError) -> Failure {
 
 /// Whether a query with a missing blob may be pinned again: a merge has replaced the blob, and its file was removed meanwhile.
 pub async fn may_pin_again(queries: &Queries, pinned: &Pinned, error: &DirectoryError, tries: u32) -> bool {
-    if !is_gone(queries, error) || tries >= BLOBS_GONE_MAX {
+    if !is_missing(error) || tries >= BLOBS_GONE_MAX {
         return false;
     }
     queries.stores.counters.blobs_gone.add(1);
@@ -93,12 +93,12 @@ pub async fn may_pin_again(queries: &Queries, pinned: &Pinned, error: &Directory
 
 /// A blob cannot be read. A process that follows may see the folder at another time than the manifest.
 pub fn unreadable(queries: &Queries, error: &DirectoryError, message: String) -> Failure {
-    match is_gone(queries, error) {
+    match queries.source.is_follower() && is_missing(error) {
         true => Failure::later("blob_gone", message),
         false => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message),
     }
 }
 
-fn is_gone(queries: &Queries, error: &DirectoryError) -> bool {
-    queries.source.is_follower() && matches!(error, DirectoryError::Read(ReadError::Missing { .. }))
+fn is_missing(error: &DirectoryError) -> bool {
+    matches!(error, DirectoryError::Read(ReadError::Missing { .. }))
 }

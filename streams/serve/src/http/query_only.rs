@@ -61,6 +61,7 @@ impl QueryOnly {
     }
 
     async fn carry_out(&self, mut request: Request<Incoming>) -> Result<Answer, Failure> {
+        request::check_host(&request)?;
         let path = request.uri().path();
         let own = Own::of(Route::of(path)?).ok_or_else(|| self.elsewhere(path))?;
         let route = Route::of_request(&request)?;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Version};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -376,6 +376,15 @@ pub fn tenant_of(
     }
 }
 
+/// Refuses a request of HTTP/1.1 that does not name its host once (RFC 9112, section 3.2).
+pub fn check_host<B>(request: &Request<B>) -> Result<(), Failure> {
+    match request.headers().get_all(HOST).iter().count() {
+        1 => Ok(()),
+        0 if request.version() < Version::HTTP_11 => Ok(()),
+        found => Err(Failure::bad("malformed_request", format!("{found} headers host: a request has one"))),
+    }
+}
+
 /// Refuses a request that a page of another site makes. A browser adds these headers, also to a request without a token.
 pub fn check_site(headers: &HeaderMap) -> Result<(), Failure> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
@@ -412,8 +421,14 @@ fn authorize(keys: Option<&TokenKeys>, headers: &HeaderMap, roles: &[Role<'_>]) 
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, Failure> {
-    let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let header = values.next().and_then(|value| value.to_str().ok());
+    if values.next().is_some() {
+        return Err(Failure::bad("malformed_request", "the header authorization is given twice"));
+    }
+    // The name of a scheme has no case (RFC 9110, section 11.1).
+    let parts = header.and_then(|value| value.split_once(' '));
+    let token = parts.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
     token.ok_or_else(|| {
         let message = "a token is needed: send the header authorization: Bearer TOKEN";
         Failure::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
