@@ -22,6 +22,7 @@ mod sql;
 mod tables;
 mod test_tenants;
 mod types;
+mod unsent;
 mod write_timeout;
 
 use crate::node::Node;
@@ -86,8 +87,8 @@ impl Server {
     }
 
     async fn carry_out(&self, mut request: Request<Incoming>) -> Result<Answer, Failure> {
-        let route = Route::of_request(&request)?;
         request::check_host(&request)?;
+        let route = Route::of_request(&request)?;
         let params = request::params(request.uri().query(), route.params())?;
         request::check_body(route, &mut request).await?;
         match route {

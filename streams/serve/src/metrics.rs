@@ -253,7 +253,7 @@ fn queries_answered(counters: &Counters) -> Metric {
 }
 
 fn blobs_gone(counters: &Counters) -> Metric {
-    let help = "Queries that were pinned again because a blob was missing.";
+    let help = "Files of blobs that a query did not find; it is pinned again once they may be replaced.";
     counter("tidemark_streams_blobs_gone_total", "count", help, &counters.blobs_gone)
 }
 

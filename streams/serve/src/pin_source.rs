@@ -47,9 +47,18 @@ impl PinSource {
     /// Whether a state behind a pinned one is there, in a moment: then a query with a missing blob is pinned again.
     pub async fn has_successor_of(&self, pinned: &Pinned) -> bool {
         match self {
-            // The owner removes a file after the commit that replaces its blob, so it has one unless the file was lost.
+            // It has one, unless the file was lost: the owner removes files behind the commits that replace their blobs.
             PinSource::Owner(_) => true,
             PinSource::Follower(following) => following.has_successor_of(pinned).await,
+        }
+    }
+
+    /// So often a query is pinned again because a blob of it is missing.
+    pub fn pins_again_max(&self) -> u32 {
+        match self {
+            // A second miss is damage: the owner knows of each blob that was replaced.
+            PinSource::Owner(_) => 1,
+            PinSource::Follower(_) => 3,
         }
     }
 

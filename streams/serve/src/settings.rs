@@ -78,8 +78,10 @@ pub const CACHED_INDEX_BYTES_MAX: usize = 64 << 20;
 pub const QUERY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the body of a query in SQL, with its values. More: the request is refused.
 pub const SQL_BODY_BYTES_MAX: usize = 1 << 20;
-/// Bodies of queries in SQL that are read at a time. A further request is answered 503.
+/// Bodies of queries in SQL that are read beyond their first [`QUERY_BYTES_MAX`] bytes at a time. A further request is answered 503.
 pub const SQL_BODIES_MAX: usize = 32;
+/// The same for callers whose tokens name no tenant, which are judged once the body names it.
+pub const SQL_BODIES_UNNAMED_MAX: usize = 8;
 /// Tables that are taken at a time. A further request is answered 503.
 pub const UPLOADS_AT_A_TIME_MAX: usize = 4;
 /// Rows of the result of a query in SQL. More: the query is refused.
@@ -88,6 +90,12 @@ pub const SQL_RESULT_ROWS_MAX: u64 = 100_000;
 pub const SQL_RESULT_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of results of queries in SQL that clients have not read. A further query is answered 503.
 pub const SQL_UNSENT_BYTES_MAX: usize = 256 << 20;
+/// Bytes of answers to other queries that clients have not read. A further large answer is a 503.
+pub const UNSENT_BYTES_MAX: usize = 256 << 20;
+/// The same of one tenant.
+pub const UNSENT_TENANT_BYTES_MAX: usize = UNSENT_BYTES_MAX / 4;
+/// Bytes of an answer that do not count there: connections bound such answers.
+pub const UNSENT_FREE_BYTES: usize = 64 << 10;
 /// Seconds that a query in SQL waits for a turn. Then it is answered 503.
 pub const SQL_WAIT_S: u64 = 5;
 /// Bytes of a request's head. More: the connection is closed with 431.

@@ -25,7 +25,7 @@ pub enum Caller {
     Tenant(String),
     /// It reads all tenants.
     Producer,
-    /// It may be of any tenant or producer of the secret. Only a comparison with the tenant that the query names tells.
+    /// It may be of any tenant of the secret. Only a comparison with the tenant that the query names tells.
     Unnamed,
 }
 
@@ -63,6 +63,7 @@ impl TokenKeys {
             Known::Holder(Holder::Tenant(tenant)) => Ok(Caller::Tenant(tenant)),
             Known::Holder(Holder::Producer) => Ok(Caller::Producer),
             Known::Holder(Holder::Operator | Holder::Follower) => Err(Refused::Forbidden),
+            Known::Unnamed if self.has_made(Role::Producer, token) => Ok(Caller::Producer),
             Known::Unnamed => {
                 let may_be_one = self.secret.as_ref().is_some_and(|secret| secret.has_form_of_a_token(token));
                 if may_be_one { Ok(Caller::Unnamed) } else { Err(Refused::Forbidden) }
@@ -109,7 +110,8 @@ mod tests {
         assert_eq!(keys.check(&other.token(Role::Tenant("a")), &tenant, 0), Err(Refused::Forbidden));
         assert_eq!(keys.check("signed.producer..never.00", &[Role::Producer], 0), Err(Refused::Forbidden));
         assert_eq!(keys.caller(&secret.ending_token("a", 9), 0), Ok(Caller::Tenant("a".to_owned())));
-        assert_eq!(keys.caller(&secret.token(Role::Producer), 0), Ok(Caller::Unnamed));
+        assert_eq!(keys.caller(&secret.token(Role::Producer), 0), Ok(Caller::Producer));
+        assert_eq!(keys.caller(&secret.token(Role::Tenant("a")), 0), Ok(Caller::Unnamed));
         assert_eq!(keys.caller(&secret.token(Role::Follower), 0), Err(Refused::Forbidden));
         assert!(TokenKeys::new(None, None).is_none());
     }

@@ -104,6 +104,10 @@ fn wrong_values_and_dimensions_are_refused_by_name() {
     assert_eq!(unknown.code(), "values");
     assert!(unknown.text.contains("known dimensions: country"), "{unknown:?}");
     assert_eq!(refused(json!({ "values": { "country": [] } })).code(), "values");
+    for value in ["x".repeat(61), "a\nb".to_owned()] {
+        let answer = refused(json!({ "values": { "country": [value] } }));
+        assert_eq!(answer.code(), "values", "{answer:?}");
+    }
     assert_eq!(refused(json!({ "dimensions": ["country", "country"] })).code(), "dimensions");
 }
 

@@ -126,11 +126,12 @@ fn token_of_a_tenant_opens_no_other_rows() {
     }
 }
 
-/// Requests whose bodies do not come: so many that no further body is read.
-fn waiting_bodies(server: &Server, token: &str, count: usize) -> Vec<TcpStream> {
+/// Requests whose bodies do not come.
+fn waiting_bodies(server: &Server, token: &str, count: usize, bytes: usize) -> Vec<TcpStream> {
     let open = |_| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
-        write!(stream, "POST {SQL} HTTP/1.1\r\nhost: x\r\n{token}\r\ncontent-length: 1000\r\n\r\n{{").unwrap();
+        write!(stream, "POST {SQL} HTTP/1.1\r\nhost: x\r\n{token}\r\ncontent-length: {bytes}\r\n\r\n").unwrap();
+        stream.write_all(&vec![b' '; bytes - 1]).unwrap();
         stream
     };
     (0..count).map(open).collect()
@@ -139,26 +140,36 @@ fn waiting_bodies(server: &Server, token: &str, count: usize) -> Vec<TcpStream> 
 #[test]
 fn bodies_of_queries_do_not_stop_the_intake() {
     const BODIES: usize = 40;
+    const LARGE: usize = 70_000;
     let place = Place::new();
     let secret = &place.secret();
     let token = |arguments: &[&str]| place.bearer(arguments);
     let producer = token(&[]);
     let server = start(&place, &["--secret-file", secret]);
     // A token that no role has is refused before the body comes.
-    for mut stream in waiting_bodies(&server, "authorization: Bearer wrong", 1) {
+    for mut stream in waiting_bodies(&server, "authorization: Bearer wrong", 1, 1_000) {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut head = [0; 12];
         stream.read_exact(&mut head).unwrap();
         assert_eq!(&head, b"HTTP/1.1 403");
     }
-    let waiting = waiting_bodies(&server, &token(&["--tenant", "a"]), BODIES);
-    let sent = body("a", "SELECT 1").to_string();
-    let asked = || server.request("POST", SQL, &[&producer], sent.as_bytes()).unwrap();
-    until("as many bodies as are read at a time", || asked().code() == "overloaded");
+    let small = body("a", "SELECT 1").to_string();
+    let large = small.clone() + &" ".repeat(LARGE);
+    let asked = |token: &str, sent: &str| server.request("POST", SQL, &[token], sent.as_bytes()).unwrap();
+    let of_tenant = token(&["--tenant", "a"]);
+    // Whether a tenant has the token is known once the body names the tenant, so anyone may send a token of this form.
+    let stranger = format!("authorization: Bearer {}", "ab".repeat(32));
+    let strangers = waiting_bodies(&server, &stranger, BODIES, LARGE);
+    until("as many bodies as are read of strangers", || asked(&of_tenant, &large).code() == "overloaded");
+    let of_strangers = [asked(&of_tenant, &small), asked(&producer, &large)].map(|answer| answer.status);
+    assert_eq!(of_strangers, [200, 200], "small bodies and known callers have places of their own");
+    let waiting = waiting_bodies(&server, &producer, BODIES, LARGE);
+    until("as many bodies as are read at a time", || asked(&producer, &large).code() == "overloaded");
+    assert_eq!(asked(&producer, &small).status, 200);
     let events = event("a", "lamp", "00:10:00");
     assert_eq!(server.request("POST", "/v1/events", &[&producer], events.as_bytes()).unwrap().status, 200);
-    drop(waiting);
-    until("a place for a body", || asked().status == 200);
+    drop((waiting, strangers));
+    until("a place for a body", || asked(&of_tenant, &large).status == 200 && asked(&producer, &large).status == 200);
 }
 
 #[test]

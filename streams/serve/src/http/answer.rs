@@ -1,5 +1,6 @@
 //! Answers, and refusals with their codes.
 
+use super::unsent::Space;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{
@@ -7,6 +8,7 @@ use hyper::header::{
 };
 use hyper::{Method, Response, StatusCode};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// An answer.
 #[derive(Debug)]
@@ -45,6 +47,14 @@ impl Answer {
     /// An answer of another kind.
     pub fn of_kind(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
         Answer::of(StatusCode::OK, content_type, body)
+    }
+
+    /// The same answer, which takes space until it is sent.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn held(self, space: &Arc<Space>, tenant: &str) -> Result<Answer, Failure> {
+        Ok(Answer { body: space.held(tenant, self.body)?, ..self })
     }
 
     /// Says this too.

@@ -1,11 +1,15 @@
 //! The state that requests with queries share.
 
 use super::answer::Failure;
+use super::unsent::Space;
 use crate::fetch::FetchError;
 use crate::messages::Pinned;
 use crate::pin_source::PinFailure;
 use crate::queries::Queries;
-use crate::settings::{PINS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_S, SQL_BODIES_MAX, SQL_UNSENT_BYTES_MAX};
+use crate::settings::{
+    PINS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_S, SQL_BODIES_MAX, SQL_BODIES_UNNAMED_MAX,
+    SQL_UNSENT_BYTES_MAX,
+};
 use hyper::StatusCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +18,15 @@ use tidemark_streams_store::directory::DirectoryError;
 use tidemark_streams_store::folder::ReadError;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// So often a query is pinned again because a blob of it is missing.
-pub const BLOBS_GONE_MAX: u32 = 3;
-
 pub struct Asking {
     pub queries: Arc<Queries>,
     /// Permits for bodies of queries in SQL. They are separate from permits for events.
     pub sql_bodies: Semaphore,
+    pub sql_bodies_unnamed: Semaphore,
     /// Permits for bytes of SQL results that are not sent yet.
     pub sql_unsent: Arc<Semaphore>,
+    /// Space for answers to other queries that are not sent yet.
+    pub unsent: Arc<Space>,
     /// Permits for queries from their pin to their answer.
     open: Semaphore,
     /// Permits to count. A query holds one while it reads nothing.
@@ -35,7 +39,9 @@ impl Asking {
         Asking {
             queries,
             sql_bodies: Semaphore::new(SQL_BODIES_MAX),
+            sql_bodies_unnamed: Semaphore::new(SQL_BODIES_UNNAMED_MAX),
             sql_unsent: Arc::new(Semaphore::new(SQL_UNSENT_BYTES_MAX)),
+            unsent: Arc::default(),
             open: Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX),
             turns: Semaphore::new(QUERIES_MAX),
             pins: Semaphore::new(PINS_MAX),
@@ -84,7 +90,7 @@ pub fn refused(error: crate::messages::PinError) -> Failure {
 
 /// Whether a query with a missing blob may be pinned again: a merge has replaced the blob, and its file was removed meanwhile.
 pub async fn may_pin_again(queries: &Queries, pinned: &Pinned, error: &DirectoryError, tries: u32) -> bool {
-    if !is_missing(error) || tries >= BLOBS_GONE_MAX {
+    if !is_missing(error) || tries >= queries.source.pins_again_max() {
         return false;
     }
     queries.stores.counters.blobs_gone.add(1);

@@ -10,7 +10,7 @@ use crate::messages::Pinned;
 use crate::names::Names;
 use crate::queries::Queries;
 use crate::query::{self, CountedAt, QueryError, RowSources};
-use crate::settings::{QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, ROWS_DEFAULT, ROWS_MAX};
+use crate::settings::{QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, ROWS_DEFAULT, ROWS_MAX, UNSENT_FREE_BYTES};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -133,9 +133,10 @@ struct Read {
 
 /// Counts what was read, on a thread that may block.
 async fn count(asking: &Asking, question: &Arc<Question>, read: Read) -> Result<Result<Answer, QueryError>, Failure> {
+    asking.unsent.check(&question.query.tenant, UNSENT_FREE_BYTES)?;
     let _turn = asking.turn().await?;
-    let queries = Arc::clone(&asking.queries);
     let question = Arc::clone(question);
+    let unsent = Arc::clone(&asking.unsent);
     let counted = tokio::task::spawn_blocking(move || {
         let Read { pinned, fetched, counted_at, version } = read;
         let query = &question.query;
@@ -143,7 +144,7 @@ async fn count(asking: &Asking, question: &Arc<Question>, read: Read) -> Result<
         let counts = sources.count(query, &pinned)?;
         let names = &pinned.view.types.schema.dimensions().names;
         let counted = Counted { query, names, pinned: &pinned, counts: &counts, version: &version };
-        Ok(counted.answer(question.format))
+        Ok(counted.answer(question.format).and_then(|answer| answer.held(&unsent, &query.tenant)))
     });
     match counted.await {
         Ok(Ok(answer)) => answer.map(Ok),

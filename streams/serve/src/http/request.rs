@@ -5,13 +5,15 @@ use super::assets::Page;
 use crate::node::{Node, now_ms};
 use crate::secret::Role;
 use crate::token_keys::{Caller, Refused, TokenKeys};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode, Version};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 use tidemark_streams_intake::unpack::{Coding, UnpackError};
 
@@ -296,25 +298,67 @@ pub async fn check_body(route: Route, request: &mut Request<Incoming>) -> Result
 
 /// The body of a request, up to a limit.
 pub async fn body(request: Request<Incoming>, max: usize) -> Result<Bytes, Failure> {
-    let too_large = || {
-        let message = format!("the body has more than {max} bytes: send less at a time");
-        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
-    };
-    let mut incoming = request.into_body();
-    if incoming.size_hint().lower() > max as u64 {
-        let _ = tokio::time::timeout(BODY_TIMEOUT, pass_over(&mut incoming, DRAINED_TIMES * max)).await;
-        return Err(too_large());
-    }
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(incoming, max).collect()).await;
-    match collected {
+    let incoming = refuse_longer(request, max).await?;
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(incoming, max).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(Failure::bad("malformed_request", format!("the body was cut off: {error}"))),
-        Err(_) => {
-            let message = format!("the body did not come within {} s", BODY_TIMEOUT.as_secs());
-            Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message))
-        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max)),
+        Ok(Err(error)) => Err(cut_off(&error)),
+        Err(_) => Err(too_late()),
     }
+}
+
+/// The same of a body that needs a permit beyond its first bytes.
+pub async fn large_body<P>(
+    request: Request<Incoming>,
+    first: usize,
+    max: usize,
+    permit: impl FnOnce() -> Result<P, Failure>,
+) -> Result<Bytes, Failure> {
+    let mut incoming = refuse_longer(request, max).await?;
+    let reading = async {
+        let mut body = BytesMut::new();
+        let mut permit = Some(permit);
+        let mut _held = None;
+        while let Some(frame) = incoming.frame().await {
+            let frame = frame.map_err(|error| cut_off(&error))?;
+            let Some(bytes) = frame.data_ref() else { continue };
+            let length = body.len() + bytes.len();
+            if length > max {
+                return Err(too_large(max));
+            }
+            if length > first
+                && let Some(permit) = permit.take()
+            {
+                _held = Some(permit()?);
+            }
+            body.extend_from_slice(bytes);
+        }
+        Ok(body.freeze())
+    };
+    tokio::time::timeout(BODY_TIMEOUT, reading).await.unwrap_or_else(|_| Err(too_late()))
+}
+
+async fn refuse_longer(request: Request<Incoming>, max: usize) -> Result<Incoming, Failure> {
+    let mut incoming = request.into_body();
+    if incoming.size_hint().lower() <= max as u64 {
+        return Ok(incoming);
+    }
+    let _ = tokio::time::timeout(BODY_TIMEOUT, pass_over(&mut incoming, DRAINED_TIMES * max)).await;
+    Err(too_large(max))
+}
+
+fn too_large(max: usize) -> Failure {
+    let message = format!("the body has more than {max} bytes: send less at a time");
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
+fn cut_off(error: &dyn fmt::Display) -> Failure {
+    Failure::bad("malformed_request", format!("the body was cut off: {error}"))
+}
+
+fn too_late() -> Failure {
+    let message = format!("the body did not come within {} s", BODY_TIMEOUT.as_secs());
+    Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
 }
 
 /// Reads a body that is refused, so that its sender gets to read the answer.
@@ -376,13 +420,21 @@ pub fn tenant_of(
     }
 }
 
-/// Refuses a request of HTTP/1.1 that does not name its host once (RFC 9112, section 3.2).
+/// RFC 9112, section 3.2.
 pub fn check_host<B>(request: &Request<B>) -> Result<(), Failure> {
-    match request.headers().get_all(HOST).iter().count() {
-        1 => Ok(()),
-        0 if request.version() < Version::HTTP_11 => Ok(()),
-        found => Err(Failure::bad("malformed_request", format!("{found} headers host: a request has one"))),
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let wrong = |reason: &str| Err(Failure::bad("host", format!("{reason}: one header host is needed")));
+    match (hosts.next(), hosts.next()) {
+        (None, _) if request.version() == Version::HTTP_11 => wrong("the request has no header host"),
+        (None, _) => Ok(()),
+        (Some(_), Some(_)) => wrong("the request has several headers host"),
+        (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
+        (Some(host), None) => wrong(&format!("{host:?} is no host")),
     }
+}
+
+fn is_host(host: &[u8]) -> bool {
+    host.is_empty() || (!host.contains(&b'@') && Authority::try_from(host).is_ok())
 }
 
 /// Refuses a request that a page of another site makes. A browser adds these headers, also to a request without a token.

@@ -7,13 +7,17 @@ use super::counted::{self, Asked};
 use super::question;
 use super::request;
 use super::tables;
+use super::unsent;
 use crate::fetch::{FetchError, Fetched, Share};
 use crate::messages::Pinned;
 use crate::queries::Queries;
 use crate::query_log::LogLine;
-use crate::settings::{SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX, SQL_RESULT_ROWS_MAX, SQL_UNSENT_BYTES_MAX};
+use crate::settings::{
+    QUERY_BYTES_MAX, SQL_BODIES_MAX, SQL_BODIES_UNNAMED_MAX, SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX,
+    SQL_RESULT_ROWS_MAX, SQL_UNSENT_BYTES_MAX,
+};
 use crate::sql_rows::{SqlRowsError, TenantRange, check_kept, frames, gather};
-use bytes::Bytes;
+use crate::token_keys::Caller;
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
@@ -26,7 +30,7 @@ use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_sql::frames::{Format, Param, Planned, Query, ReadColumns};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
 use tidemark_streams_sql::pool::{Admitted, Begun, Entered, QueryResult, Session, SqlError};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,10 +81,8 @@ pub async fn ask(server: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let caller = request::caller(keys, request.headers())?;
     let format = accept::format(request.headers())?;
     let headers = request.headers().clone();
-    let busy = |_| Failure::later("overloaded", "too many bodies are read at a time");
-    let permit = server.sql_bodies.try_acquire().map_err(busy)?;
-    let body = request::body(request, SQL_BODY_BYTES_MAX).await?;
-    drop(permit);
+    let permit = || body_permit(server, caller.as_ref());
+    let body = request::large_body(request, QUERY_BYTES_MAX, SQL_BODY_BYTES_MAX, permit).await?;
     let body: SqlBody = request::object(&body, "query, params, from, to, …")?;
     let tenant = request::tenant_of(caller, keys, &headers, body.tenant.as_deref())?;
     question::check_tenant(&tenant)?;
@@ -113,6 +115,20 @@ pub async fn ask(server: &Asking, request: Request<Incoming>) -> Result<Answer, 
     };
     line.end().await;
     answered
+}
+
+/// The permit to read a body beyond its first bytes, which connections bound. A caller whose token is judged behind the body may be anyone,
+/// and takes no permit of the others.
+fn body_permit<'s>(server: &'s Asking, caller: Option<&Caller>) -> Result<SemaphorePermit<'s>, Failure> {
+    let (permits, max) = match caller {
+        Some(Caller::Unnamed) => (&server.sql_bodies_unnamed, SQL_BODIES_UNNAMED_MAX),
+        Some(Caller::Tenant(_) | Caller::Producer) | None => (&server.sql_bodies, SQL_BODIES_MAX),
+    };
+    let busy = |_| {
+        let message = format!("{max} bodies of more than {QUERY_BYTES_MAX} bytes are read: at most so many at a time");
+        Failure::later("overloaded", message)
+    };
+    permits.try_acquire().map_err(busy)
 }
 
 async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, AskError> {
@@ -167,25 +183,6 @@ fn space(server: &Asking) -> Result<OwnedSemaphorePermit, SqlError> {
     let max_bytes = SQL_UNSENT_BYTES_MAX;
     let space = Arc::clone(&server.sql_unsent).try_acquire_many_owned(SQL_RESULT_BYTES_MAX as u32);
     space.map_err(|_| SqlError::Unsent { max_bytes })
-}
-
-/// Bytes of an answer that hold their space until they are sent.
-struct Unsent {
-    bytes: Vec<u8>,
-    _space: Option<OwnedSemaphorePermit>,
-}
-
-impl AsRef<[u8]> for Unsent {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-fn unsent(mut bytes: Vec<u8>, mut space: OwnedSemaphorePermit) -> Bytes {
-    bytes.shrink_to_fit();
-    // The rest is released now. An answer may exceed its reserved space, because it has fields beside its rows.
-    let taken = bytes.len().min(space.num_permits());
-    Bytes::from_owner(Unsent { bytes, _space: space.split(taken) })
 }
 
 /// A planned query that waits for rows, and the blobs and rows that are pinned for it.
@@ -367,11 +364,11 @@ fn written(asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
             text.extend(b",\"rows\":[");
             text.extend(output);
             text.extend(b"]}");
-            return counted::of_now(Answer::of_kind("application/json", unsent(text, space)));
+            return counted::of_now(Answer::of_kind("application/json", unsent::within(text, space)));
         }
-        Format::Csv => Answer::of_kind("text/csv; charset=utf-8; header=present", unsent(output, space)),
-        Format::ArrowStream => Answer::of_kind(ARROW_STREAM, unsent(output, space)),
-        Format::ArrowFile => Answer::of_kind(ARROW_FILE, unsent(output, space)),
+        Format::Csv => Answer::of_kind("text/csv; charset=utf-8; header=present", unsent::within(output, space)),
+        Format::ArrowStream => Answer::of_kind(ARROW_STREAM, unsent::within(output, space)),
+        Format::ArrowFile => Answer::of_kind(ARROW_FILE, unsent::within(output, space)),
     };
     let mut answer = counted::of_now(answer);
     for (name, value) in headers {
@@ -479,24 +476,5 @@ fn refused_status(refusal: tidemark_streams_sql::frames::Refusal) -> StatusCode 
         | Refusal::Upload => StatusCode::BAD_REQUEST,
         Refusal::Memory | Refusal::ResultRows | Refusal::ResultBytes => StatusCode::UNPROCESSABLE_ENTITY,
         Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::sync::Semaphore;
-
-    #[test]
-    fn result_holds_its_space_until_it_is_sent() {
-        let space = Arc::new(Semaphore::new(100));
-        let largest = Arc::clone(&space).try_acquire_many_owned(60).unwrap();
-        let answer = unsent(vec![7; 10], largest);
-        assert_eq!(space.available_permits(), 90);
-        let sending = answer.slice(5..);
-        drop(answer);
-        assert_eq!((sending.len(), space.available_permits()), (5, 90));
-        drop(sending);
-        assert_eq!(space.available_permits(), 100);
     }
 }
