@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemark_streams_sql::budget::TenantLimits;
 use tidemark_streams_sql::frames::{Format, ListingRun, Query, ReadColumns, Rows};
-use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
+use tidemark_streams_sql::limits::{FRAME_ROWS_MAX, QUICK_CPU_MS};
 use tidemark_streams_sql::pool::{Pool, PoolSettings};
 
 const TYPES: [&str; 7] = ["impression", "click", "favorite", "cart", "buy", "share", "report"];
@@ -287,7 +287,7 @@ fn pool(program: &Path) -> Arc<Pool> {
         scan_rows_max: u64::MAX,
         rows_max: 100_000,
         bytes_max: 16 << 20,
-        tenant: TenantLimits { queries: 2, time: Duration::from_secs(1 << 30), rows: u64::MAX },
+        tenant: TenantLimits { queries: 2, time: Duration::from_secs(1 << 30), rows: u64::MAX, quick_ms: QUICK_CPU_MS },
     })
 }
 

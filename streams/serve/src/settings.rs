@@ -11,6 +11,7 @@ use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_intake::event_ids::IdSettings;
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_sql::budget::TenantLimits;
+use tidemark_streams_sql::limits::QUICK_CPU_MS;
 pub use tidemark_streams_sql::limits::{CHILDREN_MAX as SQL_CHILDREN_MAX, CHILDREN_MIN as SQL_CHILDREN_MIN};
 use tidemark_streams_sql::pool::PoolSettings;
 use tidemark_streams_store::folder::StoreLayer;
@@ -150,6 +151,7 @@ impl SqlSettings {
                 queries: self.tenant_queries,
                 time: Duration::from_secs(self.tenant_s),
                 rows: self.tenant_rows,
+                quick_ms: QUICK_CPU_MS,
             },
         }
     }

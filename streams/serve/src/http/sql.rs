@@ -450,7 +450,7 @@ pub fn failure(error: &SqlError) -> Failure {
         SqlError::Start(_)
         | SqlError::QueueFull { .. }
         | SqlError::Waited { .. }
-        | SqlError::Displaced
+        | SqlError::Displaced { .. }
         | SqlError::Unsent { .. } => StatusCode::SERVICE_UNAVAILABLE,
         SqlError::OverBudget(_) => StatusCode::TOO_MANY_REQUESTS,
         SqlError::Text { .. } | SqlError::Params(_) => StatusCode::BAD_REQUEST,

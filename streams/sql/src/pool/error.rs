@@ -2,7 +2,7 @@
 
 use crate::budget::OverBudget;
 use crate::frames::{FrameError, Refusal, VERSION};
-use crate::limits::{QUICK_CPU_MS, SQL_BYTES_MAX};
+use crate::limits::SQL_BYTES_MAX;
 use std::io;
 use std::path::PathBuf;
 
@@ -26,10 +26,10 @@ pub enum SqlError {
     #[error("the query waited {seconds} s for a free process: send it again later")]
     Waited { seconds: u64 },
     #[error(
-        "the query worked for more than {QUICK_CPU_MS} ms, other slow queries run, and a quicker query waits: send it again later, \
+        "the query worked for more than {quick_ms} ms, other slow queries run, and a quicker query waits: send it again later, \
          or ask for a shorter range"
     )]
-    Displaced,
+    Displaced { quick_ms: u64 },
     #[error(
         "clients have not read {max_bytes} bytes of results, which is the limit: read answers at once, and send the \
          query again"
@@ -72,9 +72,10 @@ impl SqlError {
             SqlError::NotInstalled { .. } => "sql_not_installed",
             SqlError::Version { .. } => "sql_version",
             SqlError::Start(_) => "sql_start",
-            SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Displaced | SqlError::Unsent { .. } => {
-                "sql_busy"
-            }
+            SqlError::QueueFull { .. }
+            | SqlError::Waited { .. }
+            | SqlError::Displaced { .. }
+            | SqlError::Unsent { .. } => "sql_busy",
             SqlError::OverBudget(_) => "sql_over_budget",
             SqlError::Text { .. } => "sql_text",
             SqlError::Params(_) => "sql_params",
@@ -96,7 +97,7 @@ impl SqlError {
             | SqlError::Version { .. }
             | SqlError::QueueFull { .. }
             | SqlError::Waited { .. }
-            | SqlError::Displaced
+            | SqlError::Displaced { .. }
             | SqlError::Unsent { .. }
             | SqlError::OverBudget(_)
             | SqlError::Text { .. }
@@ -116,7 +117,7 @@ impl SqlError {
             SqlError::Start(_)
             | SqlError::QueueFull { .. }
             | SqlError::Waited { .. }
-            | SqlError::Displaced
+            | SqlError::Displaced { .. }
             | SqlError::Unsent { .. } => Some(1),
             SqlError::OverBudget(over) => Some(match over {
                 OverBudget::Queries { .. } => 1,

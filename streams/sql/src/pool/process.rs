@@ -297,7 +297,7 @@ impl Watch {
         }
         let Some(lane) = lane else { return Ok(()) };
         lane.cost.worked_ms = self.worked_ms();
-        if lane.cost.worked_ms <= QUICK_CPU_MS {
+        if lane.cost.worked_ms <= lane.pool.settings.tenant.quick_ms {
             return Ok(());
         }
         self.put_behind(SLOW_NICE);

@@ -240,7 +240,7 @@ impl Session {
             }
             Stop::Displaced => {
                 self.end(Ended::Displaced);
-                SqlError::Displaced
+                SqlError::Displaced { quick_ms: self.charged.pool.settings.tenant.quick_ms }
             }
             Stop::Memory => {
                 self.end(Ended::Memory);

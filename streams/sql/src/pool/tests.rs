@@ -3,7 +3,7 @@
 use super::process::Process;
 use super::*;
 use crate::frames::{self, Column, Format, Planned, Query, Reply};
-use crate::limits::{COLUMNS_MAX, WAITING_MAX};
+use crate::limits::{COLUMNS_MAX, QUICK_CPU_MS, WAITING_MAX};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const MEMORY_BYTES: u64 = 64 << 20;
 
 fn pool() -> Arc<Pool> {
-    let tenant = TenantLimits { queries: 2, time: Duration::from_secs(60), rows: u64::MAX };
+    let tenant = TenantLimits { queries: 2, time: Duration::from_secs(60), rows: u64::MAX, quick_ms: QUICK_CPU_MS };
     Pool::new(PoolSettings {
         program: "/bin/sleep".into(),
         children: 2,

@@ -145,7 +145,7 @@ async fn reader_that_goes_away_ends_the_query() {
 
 #[tokio::test]
 async fn slow_query_is_ended_and_charged() {
-    let short = TenantLimits { queries: 1, time: Duration::from_millis(500), rows: u64::MAX };
+    let short = TenantLimits { queries: 1, time: Duration::from_millis(500), rows: u64::MAX, quick_ms: QUICK_MS };
     let pool = Pool::new(PoolSettings { timeout: Duration::from_millis(600), tenant: short, ..roomy() });
     let rows = rows("a", 100, 24);
     let error = ask(&pool, ENDLESS, &rows).await.unwrap_err();
@@ -181,7 +181,7 @@ async fn rows_beyond_the_limit_of_a_query_are_not_read() {
 
 #[tokio::test]
 async fn rows_of_a_query_that_is_given_up_are_charged() {
-    let tenant = TenantLimits { queries: 1, time: Duration::from_secs(60), rows: 500 };
+    let tenant = TenantLimits { queries: 1, time: Duration::from_secs(60), rows: 500, quick_ms: QUICK_MS };
     let pool = Pool::new(PoolSettings { tenant, timeout: Duration::from_millis(500), ..settings() });
     let mut session = pool.begin("a").await.unwrap();
     assert!(session.plan(query(pool.settings(), "SELECT n FROM click")).await.unwrap().reads.is_some());
