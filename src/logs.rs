@@ -17,10 +17,9 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFi
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 use tracing_subscriber::reload;
 
-/// Added to a plain level. openraft reports every lost connection by itself, and, while a connection is being closed, that messages no
-/// longer arrive; the transport logs both already.
-const OPENRAFT: &str =
-    "openraft=error,openraft::core::heartbeat=off,openraft::raft::raft_inner=off,openraft::raft::stream_append=off";
+/// Added to a plain level. openraft reports every lost connection by itself, which the transport logs already. The interface of its log,
+/// `openraft::raft`, also reports each error that it returns, such as those of a log that is being closed.
+const OPENRAFT: &str = "openraft=error,openraft::core::heartbeat=off,openraft::raft=off";
 
 /// The level and the format of logs.
 #[derive(Clone, Debug, Args)]
