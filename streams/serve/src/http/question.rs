@@ -10,7 +10,7 @@ use crate::messages::Pinned;
 use crate::names::Names;
 use crate::queries::Queries;
 use crate::query::{self, CountedAt, QueryError, RowSources};
-use crate::settings::{QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, ROWS_DEFAULT, ROWS_MAX, UNSENT_FREE_BYTES};
+use crate::settings::{QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, ROWS_DEFAULT, ROWS_MAX};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -133,7 +133,6 @@ struct Read {
 
 /// Counts what was read, on a thread that may block.
 async fn count(asking: &Asking, question: &Arc<Question>, read: Read) -> Result<Result<Answer, QueryError>, Failure> {
-    asking.unsent.check(&question.query.tenant, UNSENT_FREE_BYTES)?;
     let _turn = asking.turn().await?;
     let question = Arc::clone(question);
     let unsent = Arc::clone(&asking.unsent);

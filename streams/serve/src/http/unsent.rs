@@ -46,7 +46,7 @@ pub fn within(mut bytes: Vec<u8>, mut space: OwnedSemaphorePermit) -> Bytes {
 }
 
 impl Space {
-    /// Bytes that take their space, unless they are few.
+    /// Bytes that take their space, unless they are few. An answer that is larger than the space is sent alone.
     ///
     /// # Errors
     /// `overloaded`: answers that were not read leave no space.
@@ -54,45 +54,39 @@ impl Space {
         if bytes.len() <= UNSENT_FREE_BYTES {
             return Ok(bytes);
         }
-        self.check(tenant, bytes.len())?;
+        self.taken().take(tenant, bytes.len())?;
+        let part = Part { space: Arc::clone(self), tenant: tenant.to_owned(), bytes: bytes.len() };
         let mut bytes = Vec::from(bytes);
         bytes.shrink_to_fit();
-        let part = Part { space: Arc::clone(self), tenant: tenant.to_owned(), bytes: bytes.len() };
-        let mut taken = self.taken();
-        taken.bytes += part.bytes;
-        *taken.of_tenants.entry(part.tenant.clone()).or_default() += part.bytes;
-        drop(taken);
         Ok(Bytes::from_owner(Held { bytes, _space: part }))
-    }
-
-    /// Whether there is space for a number of bytes. An answer that is larger than the space is sent alone.
-    ///
-    /// # Errors
-    /// As of [`Space::held`].
-    pub fn check(&self, tenant: &str, bytes: usize) -> Result<(), Failure> {
-        let taken = self.taken();
-        let of_tenant = taken.of_tenants.get(tenant).copied().unwrap_or_default();
-        let full = |whose: &str, taken: usize, max: usize| {
-            let message = format!(
-                "answers {whose} that clients have not read take {taken} bytes, and this one needs {bytes}: at most {max}; read them, or \
-                 ask for fewer rows"
-            );
-            Err(Failure::later("overloaded", message))
-        };
-        if of_tenant > 0 && of_tenant + bytes > UNSENT_TENANT_BYTES_MAX {
-            return full("of the tenant", of_tenant, UNSENT_TENANT_BYTES_MAX);
-        }
-        match taken.bytes {
-            others if others > 0 && others + bytes > UNSENT_BYTES_MAX => {
-                full("of all tenants", others, UNSENT_BYTES_MAX)
-            }
-            _ => Ok(()),
-        }
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Taken {
+    fn take(&mut self, tenant: &str, bytes: usize) -> Result<(), Failure> {
+        let of_tenant = self.of_tenants.get(tenant).copied().unwrap_or_default();
+        if of_tenant > 0 && of_tenant + bytes > UNSENT_TENANT_BYTES_MAX {
+            return Err(full("the tenant", of_tenant, bytes, UNSENT_TENANT_BYTES_MAX));
+        }
+        if self.bytes > 0 && self.bytes + bytes > UNSENT_BYTES_MAX {
+            return Err(full("all tenants", self.bytes, bytes, UNSENT_BYTES_MAX));
+        }
+        self.bytes += bytes;
+        *self.of_tenants.entry(tenant.to_owned()).or_default() += bytes;
+        Ok(())
+    }
+}
+
+fn full(owner: &str, taken: usize, bytes: usize, max: usize) -> Failure {
+    let message = format!(
+        "answers of {owner} that clients have not read take {taken} bytes, and this one needs {bytes}: at most {max}; read them, or ask \
+         for fewer rows"
+    );
+    Failure::later("overloaded", message)
 }
 
 impl Drop for Part {
@@ -146,5 +140,18 @@ mod tests {
         drop(alone);
         let taken = space.taken();
         assert_eq!((taken.bytes, taken.of_tenants.len()), (0, 0));
+    }
+
+    #[test]
+    fn answers_at_the_same_time_stay_within_the_space() {
+        let space = Arc::new(Space::default());
+        let part = UNSENT_TENANT_BYTES_MAX / 3;
+        let held: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| space.held("a", vec![7; part].into()).ok())).collect();
+            let held: Vec<Option<Bytes>> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            held.iter().flatten().count()
+        });
+        assert_eq!(held, 3);
+        assert_eq!(space.taken().bytes, 0);
     }
 }
