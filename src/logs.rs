@@ -17,8 +17,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFi
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 use tracing_subscriber::reload;
 
-/// Added to a plain level. openraft reports every lost connection by itself, which the transport logs already. The interface of its log,
-/// `openraft::raft`, also reports each error that it returns, such as those of a log that is being closed.
+/// Added to a plain level. openraft reports every lost connection by itself, which the transport logs already. Its module `raft` also logs
+/// each error that it returns to us, such as those of a member that is being closed.
 const OPENRAFT: &str = "openraft=error,openraft::core::heartbeat=off,openraft::raft=off";
 
 /// The level and the format of logs.
