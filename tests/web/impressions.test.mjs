@@ -308,7 +308,7 @@ test("days and hours of addresses are told from other texts", async () => {
 });
 
 test("an alert of an unknown type hides nothing else", async () => {
-  const { page, errors } = await visit("#zone=UTC");
+  const { page, errors } = await visit(`#zone=${ZONE}`);
   await page.evaluate(() => localStorage.setItem("impressions.alert.shop-1", JSON.stringify({ share: 50, than: "previous", type: "nope" })));
   await page.reload();
   await text(page, "#alert-text", 'Your alert is not checked here: type "nope" is unknown');
