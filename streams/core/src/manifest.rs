@@ -24,8 +24,8 @@ pub use apply::{
     ClaimRefused, CommitRefused, Committed, EraseRefused, FenceRefused, LayoutRefused, Outcome, TooManyTestTenants,
 };
 pub use command::{
-    Claim, Command, Commit, Erase, Expire, Fence, Generation, MemberId, Progress, Replace, SetLayout, SetPause,
-    SetRetention, SetTestTenant, SetTypes, Settled, SourceReading, TypesSet,
+    Claim, Command, Commit, Erase, Expire, ExpireUnnumbered, Fence, Generation, MemberId, Progress, Replace, SetLayout,
+    SetPause, SetRetention, SetTestTenant, SetTypes, Settled, SourceReading, TypesSet,
 };
 pub use expire::{ExpireRefused, Expired};
 pub use head::{Gone, Head, LiveOf, Recovered, replaces_head};

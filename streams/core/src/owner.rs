@@ -289,6 +289,7 @@ enum State {
     Writing(Write),
     /// Blobs that are too old are on their way out of the manifest.
     Expiring {
+        seq: Seq,
         today: Day,
     },
     Stopped(Stop),

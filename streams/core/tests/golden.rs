@@ -8,8 +8,9 @@ use tidemark_streams_core::erasure::ErasureKey;
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
 use tidemark_streams_core::manifest::{
-    Claim, Command, Commit, Erase, Expire, Fence, Generation, Manifest, MemberId, Progress, Replace, Restore,
-    SetLayout, SetPause, SetRetention, SetTestTenant, SetTypes, Settled, SnapshotError, SourceReading, TypesSet,
+    Claim, Command, Commit, Erase, Expire, ExpireUnnumbered, Fence, Generation, Manifest, MemberId, Progress, Replace,
+    Restore, SetLayout, SetPause, SetRetention, SetTestTenant, SetTypes, Settled, SnapshotError, SourceReading,
+    TypesSet,
 };
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::retention::Retention;
@@ -23,6 +24,8 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-4
 const DIMENSIONS_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-5.txt");
 /// Of a directory with a range that was replaced.
 const REPLACE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-6.txt");
+/// Of a directory whose expiries have numbers.
+const EXPIRE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-7.txt");
 /// The output of earlier versions: it is read for ever.
 const VERSION_1: &str = include_str!("golden/manifest-1.txt");
 const VERSION_2: &str = include_str!("golden/manifest-2.txt");
@@ -89,6 +92,14 @@ fn commands_with_replacement() -> Vec<(&'static str, Command)> {
     commands
 }
 
+/// The same with an expiry that has a number.
+fn commands_with_numbered_expiry() -> Vec<(&'static str, Command)> {
+    let mut commands = commands();
+    let expire = Expire { partition: P, epoch: Epoch(3), seq: Seq(6), today: Day(17_401) };
+    commands.push(("expire-numbered", Command::Expire(expire)));
+    commands
+}
+
 /// The same without changes of event types.
 fn commands_of_version_3() -> Vec<(&'static str, Command)> {
     // Three blobs become one, so that a chunk never holds more than four.
@@ -115,7 +126,8 @@ fn commands_of_version_3() -> Vec<(&'static str, Command)> {
     commands.splice(5..5, [("join", Command::Commit(join)), ("settle", Command::Commit(settle))]);
     let retention = Retention { late_days: 7, kept_days: 400 };
     commands.push(("retention", Command::Retention(SetRetention { retention })));
-    commands.push(("expire", Command::Expire(Expire { partition: P, epoch: Epoch(2), today: Day(17_400) })));
+    let expire = ExpireUnnumbered { partition: P, epoch: Epoch(2), today: Day(17_400) };
+    commands.push(("expire", Command::ExpireUnnumbered(expire)));
     let key_of_a = ErasureKey::of("a", Some("b"));
     let erase = Erase { partition: P, key: key_of_a, before: Hour(412_020), asked_at_ms: 1_800_000_000_000 };
     commands.push(("erase", Command::Erase(erase)));
@@ -281,6 +293,13 @@ fn bytes_of_a_replacement_are_those_of_version_6() {
     assert_eq!(replace.encode().unwrap()[0], 6, "an earlier program refuses it by its version");
 }
 
+#[test]
+fn bytes_of_a_numbered_expiry_are_those_of_version_7() {
+    check_golden(EXPIRE_PATH, commands_with_numbered_expiry(), 1_010);
+    let (_, expire) = commands_with_numbered_expiry().pop().unwrap();
+    assert_eq!(expire.encode().unwrap()[0], 7, "an earlier program refuses it by its version");
+}
+
 fn check_golden(path: &str, commands: Vec<(&'static str, Command)>, total: u64) {
     let mut manifest = Manifest::new();
     let mut lines = Vec::new();
@@ -306,8 +325,8 @@ fn check_golden(path: &str, commands: Vec<(&'static str, Command)>, total: u64) 
 fn bytes_that_are_none_are_refused_with_value_and_limit() {
     let (_, claim) = commands_of_version_1().remove(0);
     let bytes = claim.encode().unwrap();
-    let later = [&[7], &bytes[1..]].concat();
-    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 7, known: 6 }));
+    let later = [&[8], &bytes[1..]].concat();
+    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 8, known: 7 }));
     assert_eq!(Command::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Tail(1)));
     assert!(matches!(Command::decode(&bytes[..bytes.len() - 1]), Err(DecodeError::Damaged(_))));
     assert_eq!(Command::decode(&[]), Err(DecodeError::Empty));

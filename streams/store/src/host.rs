@@ -224,6 +224,7 @@ impl ManifestHost {
                 | Command::Pause(_)
                 | Command::Retention(_)
                 | Command::Expire(_)
+                | Command::ExpireUnnumbered(_)
                 | Command::Erase(_)
                 | Command::TestTenant(_)
                 | Command::Types(_) => {}

@@ -1,9 +1,9 @@
 //! The effect of a command, or the reason why it has none.
 
 use super::{
-    AppliedCommit, Claim, Command, Commit, Erase, Expire, ExpireRefused, Expired, Fence, Generation, Manifest,
-    MemberId, Partition, Progress, Replace, ReplaceRefused, SetLayout, SetRetention, SetTestTenant, SetTypes, Settled,
-    TypesSet,
+    AppliedCommit, Claim, Command, Commit, Erase, Expire, ExpireRefused, ExpireUnnumbered, Expired, Fence, Generation,
+    Manifest, MemberId, Partition, Progress, Replace, ReplaceRefused, SetLayout, SetRetention, SetTestTenant, SetTypes,
+    Settled, TypesSet,
 };
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::erasure::{Erasure, TooManyErasures};
@@ -14,7 +14,7 @@ use crate::retention::RetentionError;
 use crate::schema::{Changed, Position, SchemaRefused};
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
-use crate::time::{Day, HOURS_PER_DAY, Hour};
+use crate::time::{HOURS_PER_DAY, Hour};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ pub enum Outcome {
     Expire {
         partition: PartitionId,
         epoch: Epoch,
-        today: Day,
+        /// `None`: an earlier version proposed it.
+        seq: Option<Seq>,
         result: Result<Expired, ExpireRefused>,
     },
     /// How many erasures there are now.
@@ -189,8 +190,12 @@ impl Manifest {
             Command::Layout(set) => Outcome::Layout { result: self.set_layout(set) },
             Command::Retention(set) => Outcome::Retention { result: self.set_retention(set) },
             Command::Expire(expire) => {
-                let &Expire { partition, epoch, today } = expire;
-                Outcome::Expire { partition, epoch, today, result: self.expire(expire) }
+                let &Expire { partition, epoch, seq, .. } = expire;
+                Outcome::Expire { partition, epoch, seq: Some(seq), result: self.expire(expire) }
+            }
+            Command::ExpireUnnumbered(expire) => {
+                let &ExpireUnnumbered { partition, epoch, .. } = expire;
+                Outcome::Expire { partition, epoch, seq: None, result: self.expire_unnumbered(expire) }
             }
             Command::Erase(erase) => Outcome::Erase { partition: erase.partition, result: self.erase(erase) },
             Command::TestTenant(set) => Outcome::TestTenant { result: self.set_test_tenant(set) },

@@ -27,11 +27,12 @@ pub enum Command {
     Layout(SetLayout),
     Pause(SetPause),
     Retention(SetRetention),
-    Expire(Expire),
+    ExpireUnnumbered(ExpireUnnumbered),
     Erase(Erase),
     TestTenant(SetTestTenant),
     Types(SetTypes),
     Replace(Replace),
+    Expire(Expire),
 }
 
 /// Makes a member the owner of a partition, under a new epoch.
@@ -133,7 +134,17 @@ pub struct Expire {
     pub partition: PartitionId,
     /// Of the owner that proposes it.
     pub epoch: Epoch,
+    /// Commits and expiries of an epoch are numbered together. A late copy of an expiry has an old number, and removes nothing.
+    pub seq: Seq,
     /// By the clock of the owner. The manifest bounds it by the newest live row.
+    pub today: Day,
+}
+
+/// An expiry in the log of an earlier version. A late copy of it may remove blobs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpireUnnumbered {
+    pub partition: PartitionId,
+    pub epoch: Epoch,
     pub today: Day,
 }
 

@@ -1,6 +1,9 @@
 //! The encoding of commands. Every bound is checked when bytes are read.
 
-use super::{Claim, Command, Erase, Expire, Fence, Replace, SetTypes, TypesSet, version_1, version_2, version_3};
+use super::{
+    Claim, Command, Erase, Expire, ExpireUnnumbered, Fence, Replace, SetTypes, TypesSet, version_1, version_2,
+    version_3,
+};
 use crate::blob::{BlobKey, BlobMeta};
 use crate::codec::{CommandTooLong, DecodeError, check_meta, check_partition, decode_versioned, encode_versioned};
 use crate::limits::{COMMAND_BYTES_MAX, COMMIT_BLOBS_MAX};
@@ -12,6 +15,8 @@ const COMMAND_VERSION: u8 = 4;
 const DIMENSION_VERSION: u8 = 5;
 /// The version of a command that replaces the rows of past days. Earlier programs refuse it.
 const REPLACE_VERSION: u8 = 6;
+/// The version of an expiry that has a number.
+const EXPIRE_VERSION: u8 = 7;
 
 impl Command {
     /// # Errors
@@ -33,7 +38,8 @@ impl Command {
             Some(&version_3::VERSION) => version_3::decode_command(bytes)?,
             Some(&COMMAND_VERSION) => decode_versioned(COMMAND_VERSION, bytes)?,
             Some(&DIMENSION_VERSION) => decode_versioned(DIMENSION_VERSION, bytes)?,
-            _ => decode_versioned(REPLACE_VERSION, bytes)?,
+            Some(&REPLACE_VERSION) => decode_versioned(REPLACE_VERSION, bytes)?,
+            _ => decode_versioned(EXPIRE_VERSION, bytes)?,
         };
         match &command {
             Command::Claim(Claim { partition, .. }) | Command::Fence(Fence { partition, .. }) => {
@@ -48,15 +54,16 @@ impl Command {
             | Command::Retention(_)
             | Command::TestTenant(_)
             | Command::Types(_) => {}
-            Command::Expire(Expire { partition, .. }) | Command::Erase(Erase { partition, .. }) => {
-                check_partition(partition.0)?;
-            }
+            Command::Expire(Expire { partition, .. })
+            | Command::ExpireUnnumbered(ExpireUnnumbered { partition, .. })
+            | Command::Erase(Erase { partition, .. }) => check_partition(partition.0)?,
         }
         Ok(command)
     }
 
     fn version(&self) -> u8 {
         match self {
+            Command::Expire(_) => EXPIRE_VERSION,
             Command::Replace(_) => REPLACE_VERSION,
             Command::Types(SetTypes { set: TypesSet::Change(TypeChange::AddDimension { .. }), .. }) => {
                 DIMENSION_VERSION
@@ -67,7 +74,7 @@ impl Command {
             | Command::Layout(_)
             | Command::Pause(_)
             | Command::Retention(_)
-            | Command::Expire(_)
+            | Command::ExpireUnnumbered(_)
             | Command::Erase(_)
             | Command::TestTenant(_)
             | Command::Types(_) => COMMAND_VERSION,

@@ -1,7 +1,7 @@
 //! Blobs that are too old leave the manifest. The collector deletes their files then.
 
-use super::{BlobSet, Expire, Manifest, Partition};
-use crate::blob::{BlobMeta, Epoch, Level, PartitionId};
+use super::{AppliedCommit, BlobSet, Expire, ExpireUnnumbered, Manifest, Partition};
+use crate::blob::{BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::limits::EXPIRED_BLOBS_MAX;
 use crate::retention::Horizons;
 use crate::teeth::{Bug, bites};
@@ -21,11 +21,28 @@ pub enum ExpireRefused {
     NoSuchPartition(PartitionId),
     #[error("epoch {} was named, and {} holds", epoch.0, known.0)]
     OtherEpoch { epoch: Epoch, known: Epoch },
+    #[error("number {} was named, and {} was applied", seq.0, last.0)]
+    OldSeq { seq: Seq, last: Seq },
 }
 
 impl Manifest {
+    /// The owner writes no blob while it expires some, so its next commit knows what is live. A late copy must not change that.
     pub(super) fn expire(&mut self, expire: &Expire) -> Result<Expired, ExpireRefused> {
-        let Expire { partition: id, epoch, today } = *expire;
+        let Expire { partition: id, epoch, seq, today } = *expire;
+        let known = self.partitions.get(&id).filter(|partition| partition.epoch == epoch);
+        let last = known.map(Partition::last_seq);
+        if let Some(last) = last.filter(|last| seq <= *last) {
+            return Err(ExpireRefused::OldSeq { seq, last });
+        }
+        let expired = self.expire_unnumbered(&ExpireUnnumbered { partition: id, epoch, today })?;
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.last_commit = Some(AppliedCommit { epoch, seq });
+        }
+        Ok(expired)
+    }
+
+    pub(super) fn expire_unnumbered(&mut self, expire: &ExpireUnnumbered) -> Result<Expired, ExpireRefused> {
+        let ExpireUnnumbered { partition: id, epoch, today } = *expire;
         let retention = self.retention;
         let partition = self.partitions.get_mut(&id).ok_or(ExpireRefused::NoSuchPartition(id))?;
         if epoch != partition.epoch {

@@ -245,7 +245,11 @@ fn of_days(retention: Retention) -> Manifest {
 }
 
 fn expire(manifest: &mut Manifest, epoch: u64, today: u32) -> Result<Vec<u32>, ExpireRefused> {
-    let expire = Expire { partition: P, epoch: Epoch(epoch), today: Day(today) };
+    let seq = Seq(manifest.partition(P).unwrap().last_seq().0 + 1);
+    expire_as(manifest, Expire { partition: P, epoch: Epoch(epoch), seq, today: Day(today) })
+}
+
+fn expire_as(manifest: &mut Manifest, expire: Expire) -> Result<Vec<u32>, ExpireRefused> {
     match manifest.apply(&Command::Expire(expire)) {
         Outcome::Expire { result, .. } => {
             result.map(|expired| expired.blobs.iter().map(|meta| meta.key.part).collect())
@@ -267,6 +271,22 @@ fn blobs_of_all_levels_expire_together_and_horizons_never_fall() {
     let partition = manifest.partition(P).unwrap();
     assert_eq!(partition.horizons, Horizons { late: Day(34), kept: Day(11) });
     assert_eq!((partition.total, partition.expired_total, partition.live.total()), (8, 4, 8));
+}
+
+/// A retention that became shorter, or a merge, makes blobs expire that a copy of the command must leave to the next expiry.
+#[test]
+fn late_copy_of_an_expiry_removes_nothing() {
+    let mut manifest = of_days(Retention { late_days: 7, kept_days: 30 });
+    let seq = Seq(manifest.partition(P).unwrap().last_seq().0 + 1);
+    let first = Expire { partition: P, epoch: Epoch(1), seq, today: Day(40) };
+    assert_eq!(expire_as(&mut manifest, first), Ok(Vec::new()));
+    manifest.apply(&Command::Retention(SetRetention { retention: Retention { late_days: 7, kept_days: 29 } }));
+    let before = manifest.partition(P).unwrap().clone();
+    assert_eq!(expire_as(&mut manifest, first), Err(ExpireRefused::OldSeq { seq, last: seq }));
+    assert_eq!(manifest.partition(P), Some(&before));
+    let next = Expire { seq: Seq(seq.0 + 1), ..first };
+    assert_eq!(expire_as(&mut manifest, next), Ok(vec![0; 4]));
+    assert_eq!(expire_as(&mut manifest, first), Err(ExpireRefused::OldSeq { seq, last: next.seq }));
 }
 
 #[test]
@@ -592,7 +612,12 @@ fn command() -> impl Strategy<Value = Command> {
         8 => Command::Retention(SetRetention {
             retention: Retention { late_days: seq as u32, kept_days: 3 * (rows as u32 % 2) },
         }),
-        9 => Command::Expire(Expire { partition: P, epoch: Epoch(epoch), today: Day(10 * seq as u32) }),
+        9 if rows % 2 == 0 => Command::ExpireUnnumbered(ExpireUnnumbered {
+            partition: P,
+            epoch: Epoch(epoch),
+            today: Day(10 * seq as u32),
+        }),
+        9 => Command::Expire(Expire { partition: P, epoch: Epoch(epoch), seq: Seq(seq), today: Day(10 * seq as u32) }),
         7 => {
             let target = match seq % 2 {
                 0 => PauseTarget::Partition(PartitionId(epoch as u32)),

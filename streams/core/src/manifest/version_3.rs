@@ -2,7 +2,7 @@
 
 use super::snapshot::{StoredErasure, StoredSource};
 use super::{
-    AppliedCommit, Claim, Command, Commit, Erase, Expire, Fence, Generation, MemberId, SetLayout, SetPause,
+    AppliedCommit, Claim, Command, Commit, Erase, ExpireUnnumbered, Fence, Generation, MemberId, SetLayout, SetPause,
     SetRetention, SetTestTenant,
 };
 use crate::blob::{Epoch, PartitionId};
@@ -23,7 +23,7 @@ enum Command3 {
     Layout(SetLayout),
     Pause(SetPause),
     Retention(SetRetention),
-    Expire(Expire),
+    Expire(ExpireUnnumbered),
     Erase(Erase),
     TestTenant(SetTestTenant),
 }
@@ -78,7 +78,7 @@ pub(super) fn decode_command(bytes: &[u8]) -> Result<Command, DecodeError> {
         Command3::Layout(set) => Command::Layout(set),
         Command3::Pause(set) => Command::Pause(set),
         Command3::Retention(set) => Command::Retention(set),
-        Command3::Expire(expire) => Command::Expire(expire),
+        Command3::Expire(expire) => Command::ExpireUnnumbered(expire),
         Command3::Erase(erase) => Command::Erase(erase),
         Command3::TestTenant(set) => Command::TestTenant(set),
     })

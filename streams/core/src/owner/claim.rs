@@ -69,9 +69,9 @@ impl Owner {
                 self.plan_at = now;
             }
             Outcome::Layout { result: Err(_) } => {}
-            Outcome::Expire { epoch, today, result, .. } => {
+            Outcome::Expire { epoch, seq, result, .. } => {
                 if *epoch == self.epoch {
-                    self.expired(now, *today, result, manifest);
+                    self.expired(now, *seq, result, manifest);
                 }
             }
             Outcome::TestTenant { .. } => self.test_tenants.clone_from(manifest.test_tenants()),

@@ -1,6 +1,7 @@
 //! Blobs that are too old are taken out of the manifest once a day, at a time of day of their partition.
 
 use super::{Output, Owner, State, Stop};
+use crate::blob::Seq;
 use crate::manifest::{Command, Expire, ExpireRefused, Expired, Manifest};
 use crate::merge::Phase;
 use crate::retention::today;
@@ -24,26 +25,34 @@ impl Owner {
         if horizons == self.horizons && !has_blobs() {
             return false;
         }
-        self.state = State::Expiring { today };
-        self.propose_expire(now, today);
+        self.begin_expiry(now, today);
         true
     }
 
-    pub(super) fn propose_expire(&mut self, now: Now, today: Day) {
-        let expire = Expire { partition: self.config.partition, epoch: self.epoch, today };
+    fn begin_expiry(&mut self, now: Now, today: Day) {
+        self.last_seq = Seq(self.last_seq.0 + 1);
+        self.state = State::Expiring { seq: self.last_seq, today };
+        self.propose_expire(now, self.last_seq, today);
+    }
+
+    pub(super) fn propose_expire(&mut self, now: Now, seq: Seq, today: Day) {
+        let expire = Expire { partition: self.config.partition, epoch: self.epoch, seq, today };
         self.outputs.push_back(Output::Propose(Command::Expire(expire)));
         self.retry_later(now);
     }
 
-    /// The manifest decides the horizons. An outcome may be that of an earlier proposal, and may come twice.
+    /// The manifest decides the horizons. An outcome may be of an expiry that is not awaited.
     pub(super) fn expired(
         &mut self,
         now: Now,
-        proposed: Day,
+        proposed: Option<Seq>,
         result: &Result<Expired, ExpireRefused>,
         manifest: &Manifest,
     ) {
-        let is_awaited = matches!(self.state, State::Expiring { today } if today == proposed);
+        let awaited = match self.state {
+            State::Expiring { seq, today } => Some(today).filter(|_| proposed == Some(seq)),
+            State::Claiming | State::Idle | State::Loading(_) | State::Writing(_) | State::Stopped(_) => None,
+        };
         match result {
             Ok(expired) => {
                 let partition = manifest.partition(self.config.partition);
@@ -54,19 +63,19 @@ impl Owner {
                 self.unreadable.read(expired.blobs.iter().map(|meta| meta.key).collect());
                 self.erasures.settle(&self.live);
                 self.plan_at = now;
-                if !is_awaited {
-                    return;
-                }
+                let Some(today) = awaited else { return };
                 if expired.has_more {
-                    return self.propose_expire(now, proposed);
+                    return self.begin_expiry(now, today);
                 }
                 self.retry_at = None;
                 self.state = State::Idle;
             }
-            Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) if is_awaited => {
+            Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) if awaited.is_some() => {
                 self.stop(Stop::Deposed);
             }
-            Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) => {}
+            Err(
+                ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_) | ExpireRefused::OldSeq { .. },
+            ) => {}
         }
     }
 

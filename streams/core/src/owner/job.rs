@@ -546,7 +546,7 @@ impl Owner {
         }
         match &self.state {
             State::Claiming => self.propose_claim(now),
-            State::Expiring { today } => self.propose_expire(now, *today),
+            State::Expiring { seq, today } => self.propose_expire(now, *seq, *today),
             State::Writing(write) => match write.phase {
                 Phase::Proposed => self.propose_commit(now),
                 Phase::Failed => {

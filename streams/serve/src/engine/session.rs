@@ -366,6 +366,7 @@ impl<'e> Session<'e> {
             | Command::Pause(_)
             | Command::Retention(_)
             | Command::Expire(_)
+            | Command::ExpireUnnumbered(_)
             | Command::Erase(_)
             | Command::TestTenant(_)
             | Command::Types(_) => Vec::new(),

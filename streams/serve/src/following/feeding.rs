@@ -160,6 +160,7 @@ impl Following {
             | Command::Pause(_)
             | Command::Retention(_)
             | Command::Expire(_)
+            | Command::ExpireUnnumbered(_)
             | Command::TestTenant(_) => {}
         }
     }
