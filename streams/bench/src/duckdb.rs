@@ -17,7 +17,7 @@ path, tenant, listing, at, n = sys.argv[1:]
 name = lambda column: '\"' + column.replace('\"', '\"\"') + '\"'
 rows = duckdb.sql(f'''SELECT count(*), sum(n), sum(events) FROM (SELECT sum({name(n) if n else 1}) AS n, count(*) AS events
     FROM read_parquet('{path.replace(chr(39), chr(39) * 2)}')
-    GROUP BY {name(tenant)}, {name(listing)}, date_trunc('hour', {name(at)}))''').fetchone()
+    GROUP BY {name(tenant)}, {name(listing)}, date_trunc('hour', {name(at)}))''').fetchall()[0]
 print(json.dumps({'groups': rows[0], 'total': int(rows[1]), 'events': rows[2]}))
 ";
 
