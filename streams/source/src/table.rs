@@ -1,8 +1,8 @@
 //! Rows of Parquet, a few at a time. The guard of `tidemark-files` stands before the library.
 
 use crate::error::SourceError;
-use crate::mapping::{Columns, Mapping};
-use crate::rows::Rows;
+use crate::mapping::{Columns, Mapping, TypeOf};
+use crate::rows::{Id, Row, Rows};
 use crate::value::{Reading, Value};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
@@ -147,7 +147,15 @@ impl<R: ChunkReader + 'static> Table<R> {
         }
         let at = self.ready.next;
         self.ready.next += 1;
-        reading.push(self.ready.columns.as_ref().map(|cells| value_at(cells, at)), rows);
+        let columns = &self.ready.columns;
+        let values = || columns.as_ref().map(|cells| value_at(cells, at));
+        match usual(reading, columns, at) {
+            Some(row) => {
+                debug_assert!(reading.is_row(&values(), &row), "{row:?}");
+                rows.push(&row);
+            }
+            None => reading.push(values(), rows),
+        }
         Ok(true)
     }
 
@@ -191,6 +199,29 @@ impl<R: ChunkReader + 'static> Table<R> {
     }
 }
 
+/// A row whose columns have values of the usual types, as [`Reading::push`] reads them. `None`: that function reads it. Most rows are
+/// usual, and their values need no type of their own.
+#[inline]
+fn usual<'a>(reading: &Reading, columns: &'a Columns<Option<Cells>>, at: usize) -> Option<Row<'a>> {
+    let Columns { tenant, listing, at: time, count, event_type, values } = columns;
+    let Mapping { tenant: has_tenant, at: has_time, count: has_count, event_type: types, pages, .. } = &reading.mapping;
+    if pages.is_some() || !values.is_empty() {
+        return None;
+    }
+    let id = |cells: &'a Option<Cells>| cells.as_ref()?.id(at);
+    Some(Row::Event {
+        tenant: if has_tenant.is_some() { Some(id(tenant)?) } else { None },
+        listing: id(listing)?,
+        at_s: if has_time.is_some() { time.as_ref()?.seconds(at, reading)? } else { 0 },
+        event_type: match types {
+            TypeOf::All(_) => None,
+            TypeOf::Column(_) => Some(id(event_type)?),
+        },
+        count: if has_count.is_some() { count.as_ref()?.whole(at)? } else { 1 },
+        values: String::new(),
+    })
+}
+
 #[inline]
 fn value_at(cells: &Option<Cells>, at: usize) -> Value<'_> {
     cells.as_ref().and_then(|cells| cells.get(at)).unwrap_or(Value::NoColumn)
@@ -231,6 +262,38 @@ impl Cells {
             Kind::Instant(_) => reader.read_numbers(rows).map(Cells::Instants),
             Kind::Clock(_) | Kind::Date | Kind::JulianTime => reader.read_numbers(rows).map(Cells::Clocks),
             Kind::Uuid | Kind::Unsigned | Kind::Float | Kind::Decimal(_) => reader.read(rows).map(Cells::Values),
+        }
+    }
+
+    /// A text or a number that is the name of something.
+    #[inline]
+    fn id(&self, at: usize) -> Option<Id<'_>> {
+        match self {
+            Cells::Texts(texts) => match texts.get(at)? {
+                Text::Utf8(text) if !is_blank(text) => Some(Id::Text(text)),
+                Text::Utf8(_) | Text::Missing | Text::NoUtf8 => None,
+            },
+            Cells::Whole(numbers) => numbers.get(at)?.map(Id::Number),
+            Cells::Instants(_) | Cells::Clocks(_) | Cells::Values(_) | Cells::Lists(_) => None,
+        }
+    }
+
+    /// A whole number.
+    #[inline]
+    fn whole(&self, at: usize) -> Option<i64> {
+        match self {
+            Cells::Whole(numbers) => numbers.get(at)?,
+            Cells::Texts(_) | Cells::Instants(_) | Cells::Clocks(_) | Cells::Values(_) | Cells::Lists(_) => None,
+        }
+    }
+
+    /// A time of a type of times.
+    #[inline]
+    fn seconds(&self, at: usize, reading: &Reading) -> Option<i64> {
+        match self {
+            Cells::Instants(numbers) => numbers.get(at)?,
+            Cells::Clocks(numbers) => reading.clock(numbers.get(at)??),
+            Cells::Texts(_) | Cells::Whole(_) | Cells::Values(_) | Cells::Lists(_) => None,
         }
     }
 

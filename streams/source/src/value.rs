@@ -98,6 +98,11 @@ impl Reading {
         }
     }
 
+    /// Whether these values make this row.
+    pub fn is_row(&self, values: &Columns<Value<'_>>, row: &Row<'_>) -> bool {
+        self.row(values) == *row
+    }
+
     fn push_page(&self, mut values: Columns<Value<'_>>, pages: &Pages, rows: &mut Rows) {
         let page = mem::replace(&mut values.listing, Value::NoColumn);
         match short_fields(&values).and_then(|()| listings(&page, pages)) {
@@ -214,20 +219,24 @@ impl Reading {
         match value {
             Value::NoColumn | Value::Missing => Err(ValueError::Missing(AT.to_owned())),
             Value::Instant(seconds) => Ok(*seconds),
-            Value::Clock(seconds) => {
-                let at = match self.zone == Zone::UTC {
-                    // The calendar would only give the number back.
-                    true => UnixTime::from_s(*seconds).ok(),
-                    false => self.zone.at_clock(*seconds),
-                };
-                at.map(|at| at.s() as i64).ok_or(ValueError::Clock { seconds: *seconds })
-            }
+            Value::Clock(seconds) => self.clock(*seconds).ok_or(ValueError::Clock { seconds: *seconds }),
             Value::Whole(seconds) => number_of_seconds(*seconds),
             Value::Float(_) => number_of_seconds(whole(AT, value)?),
             Value::Text(text) => self.time_of_text(text.trim()),
             Value::List(_) => Err(ValueError::Kind { field: AT.to_owned(), found: A_LIST, expected: "a time" }),
             Value::Other(found) => Err(ValueError::Kind { field: AT.to_owned(), found, expected: "a time" }),
         }
+    }
+
+    /// The time that a clock of the zone shows. `None`: the range of times does not have it.
+    #[inline]
+    pub fn clock(&self, seconds: i64) -> Option<i64> {
+        let at = match self.zone == Zone::UTC {
+            // The calendar would only give the number back.
+            true => UnixTime::from_s(seconds).ok(),
+            false => self.zone.at_clock(seconds),
+        };
+        at.map(|at| at.s() as i64)
     }
 
     fn time_of_text(&self, text: &str) -> Result<i64, ValueError> {
