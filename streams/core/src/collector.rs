@@ -12,7 +12,7 @@ use crate::teeth::{Bug, bites};
 pub enum Verdict {
     /// It is live.
     Live,
-    /// A commit may still name it. A fence of its partition, or a later commit, settles that.
+    /// A commit may still name it. A fence of its partition, or a later commit or expiry, settles that.
     Pending,
     /// No commit will ever name it: it may be deleted.
     Unreachable,

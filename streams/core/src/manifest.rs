@@ -68,7 +68,7 @@ pub struct Partition {
     pub generation: Generation,
     /// The member that claimed it last; none after a fence.
     pub owner: Option<MemberId>,
-    /// Of the last commit that was applied, in whatever epoch.
+    /// Of the last commit or expiry that was applied, in whatever epoch.
     pub last_commit: Option<AppliedCommit>,
     pub sources: BTreeMap<SourceId, SourceState>,
     pub live: BlobSet,
@@ -85,7 +85,7 @@ pub struct Partition {
     pub type_changes: Vec<Position>,
 }
 
-/// Which commit was applied last.
+/// Which commit or expiry was applied last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct AppliedCommit {
     pub epoch: Epoch,
@@ -178,7 +178,7 @@ impl Partition {
         self.erasures.count() + self.type_changes.len() as u64
     }
 
-    /// The number of the last commit; 0 before the first.
+    /// The number of the last commit or expiry; 0 before the first.
     pub fn last_seq(&self) -> Seq {
         self.last_commit.map_or(Seq(0), |last| last.seq)
     }

@@ -27,7 +27,8 @@ use crate::erasure::Erasures;
 use crate::event::{EventTypes, RawEvent};
 use crate::layout::Layout;
 use crate::manifest::{
-    BlobSet, ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome, ReplaceRefused,
+    BlobSet, ClaimRefused, Command, CommitRefused, ExpireRefused, Generation, Manifest, MemberId, Outcome,
+    ReplaceRefused,
 };
 use crate::merge::{MergePolicy, Scheduler};
 use crate::query::OwnerRows;
@@ -232,6 +233,8 @@ pub enum Stop {
     Commit(#[from] CommitRefused),
     #[error("a replacement was refused: {0}")]
     Replace(#[from] ReplaceRefused),
+    #[error("an expiry was refused: {0}")]
+    Expire(#[from] ExpireRefused),
     #[error("rows of source {source_id} from {from} on were given, and the next one is {expected}")]
     Gap { source_id: SourceId, expected: u64, from: u64 },
     #[error("source {source_id} ends at row {rows}, and {expected} rows of it are counted")]
@@ -453,7 +456,7 @@ impl Owner {
         self.epoch
     }
 
-    /// The number of the last write that it began. The write may be abandoned.
+    /// The number of the last write or expiry that it began. A write may be abandoned.
     pub fn last_seq(&self) -> Seq {
         self.last_seq
     }

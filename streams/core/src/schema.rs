@@ -624,7 +624,7 @@ impl Renaming {
 pub struct Position {
     /// The epoch at the time of the change. Owners of later epochs knew the change before they took a row.
     pub epoch: Epoch,
-    /// The last commit before the change.
+    /// The last commit or expiry before the change.
     pub before: Seq,
 }
 

@@ -40,6 +40,8 @@ pub enum Bug {
     ExpiryByFirstHour,
     /// Horizons follow the clock, however far it is ahead of all rows.
     ExpiryByClock,
+    /// A late copy of an expiry removes the blobs that are too old by now.
+    LateExpiries,
     /// A late row is counted although it is older than what is kept.
     ExpiredRowsComeBack,
     /// A query shows what is left of days that are not kept.

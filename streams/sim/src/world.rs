@@ -14,8 +14,8 @@ use std::rc::Rc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
 use tidemark_streams_core::manifest::{
-    AppliedCommit, ClaimRefused, Command, Commit, CommitRefused, Committed, Gone, Head, Manifest, Outcome as Applied,
-    SetLayout, SetPause, SetRetention, SetTestTenant, SetTypes, TypesSet, replaces_head,
+    AppliedCommit, ClaimRefused, Command, Commit, CommitRefused, Committed, ExpireRefused, Gone, Head, Manifest,
+    Outcome as Applied, SetLayout, SetPause, SetRetention, SetTestTenant, SetTypes, TypesSet, replaces_head,
 };
 use tidemark_streams_core::owner::{
     Content, Fate, Input, Letter, Letters, Output, Owner, Put, Record, Recounted, RowBatch, Stop,
@@ -466,6 +466,7 @@ impl World {
             }
             Stop::Commit(_) => self.meet("owner stopped by a refused commit"),
             Stop::Replace(_) => self.meet("owner stopped by a refused replacement"),
+            Stop::Expire(_) => self.meet("owner stopped by a refused expiry"),
             Stop::Gap { .. } | Stop::ShortSource { .. } | Stop::Rows(_) => {
                 self.violation = Some(Violation { checker: COMPLETE, what: stop.to_string() });
             }
@@ -648,6 +649,7 @@ impl World {
                     self.meet(if meta.level == Level::Period { "period expired" } else { "lower level expired" });
                 }
             }
+            (_, Applied::Expire { result: Err(ExpireRefused::OldSeq { .. }), .. }) => self.meet("late expiry refused"),
             (_, Applied::Erase { result: Ok(_), .. }) => self.meet("erasure"),
             (_, Applied::Expire { .. } | Applied::Retention { .. } | Applied::Erase { .. }) => {}
             (_, Applied::TestTenant { .. }) => {}

@@ -134,7 +134,7 @@ pub struct Expire {
     pub partition: PartitionId,
     /// Of the owner that proposes it.
     pub epoch: Epoch,
-    /// Commits and expiries of an epoch are numbered together. A late copy of an expiry has an old number, and removes nothing.
+    /// Commits, replacements and expiries of an epoch are numbered together. A late copy of an expiry has an old number, and removes nothing.
     pub seq: Seq,
     /// By the clock of the owner. The manifest bounds it by the newest live row.
     pub today: Day,

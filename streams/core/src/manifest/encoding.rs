@@ -9,11 +9,11 @@ use crate::codec::{CommandTooLong, DecodeError, check_meta, check_partition, dec
 use crate::limits::{COMMAND_BYTES_MAX, COMMIT_BLOBS_MAX};
 use crate::schema::TypeChange;
 
-/// The version of encoded commands that add no dimension. Earlier versions are read too.
+/// The version of encoded commands that have no version of their own. Earlier versions are read too.
 const COMMAND_VERSION: u8 = 4;
-/// The version of a command that adds a dimension. Otherwise it is version 4, so the log of other directories stays as it is.
+/// The version of a command that adds a dimension. Earlier programs refuse this version and the next ones.
 const DIMENSION_VERSION: u8 = 5;
-/// The version of a command that replaces the rows of past days. Earlier programs refuse it.
+/// The version of a command that replaces the rows of past days.
 const REPLACE_VERSION: u8 = 6;
 /// The version of an expiry that has a number.
 const EXPIRE_VERSION: u8 = 7;

@@ -74,7 +74,7 @@ pub struct LiveOf {
 pub struct Recovered {
     pub live: Vec<BlobMeta>,
     pub sources: BTreeMap<SourceId, SourceState>,
-    /// The last commit that counts.
+    /// The last commit or expiry that counts.
     pub last_commit: Option<AppliedCommit>,
 }
 

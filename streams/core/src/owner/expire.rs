@@ -70,12 +70,11 @@ impl Owner {
                 self.retry_at = None;
                 self.state = State::Idle;
             }
-            Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) if awaited.is_some() => {
-                self.stop(Stop::Deposed);
-            }
-            Err(
-                ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_) | ExpireRefused::OldSeq { .. },
-            ) => {}
+            // A copy of it was refused.
+            Err(_) if awaited.is_none() => {}
+            Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) => self.stop(Stop::Deposed),
+            // Another process commits under this epoch. The next claim begins behind its numbers.
+            Err(refused @ ExpireRefused::OldSeq { .. }) => self.stop(Stop::Expire(*refused)),
         }
     }
 

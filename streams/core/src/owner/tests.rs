@@ -4,7 +4,10 @@ use super::*;
 use crate::blob::BlobMeta;
 use crate::erasure::ErasureKey;
 use crate::layout::{BucketsFrom, LargeTenant, PeriodUnit};
-use crate::manifest::{Commit, Committed, Erase, Generation, Manifest, SetLayout, SetPause, SetTypes, TypesSet};
+use crate::manifest::{
+    Commit, Committed, Erase, Expire, ExpireRefused, Expired, Generation, Manifest, SetLayout, SetPause, SetTypes,
+    TypesSet,
+};
 use crate::names::Names;
 use crate::pause::PauseTarget;
 use crate::rollup::RollupRow;
@@ -102,6 +105,23 @@ impl World {
         if end == self.rows.len() {
             self.owner.handle(self.now, Input::End { source: SOURCE, reading: READING, rows: end as u64 });
         }
+    }
+
+    /// The last expiry that was proposed.
+    fn expiry(&mut self) -> Expire {
+        self.pull();
+        let expiry = |output: &Output| match output {
+            Output::Propose(Command::Expire(expire)) => Some(*expire),
+            _ => None,
+        };
+        self.outputs.iter().rev().find_map(expiry).unwrap()
+    }
+
+    /// The manifest says what became of an expiry.
+    fn expired(&mut self, of: Expire, result: Result<Expired, ExpireRefused>) {
+        let Expire { partition, epoch, seq, .. } = of;
+        let outcome = Outcome::Expire { partition, epoch, seq: Some(seq), result };
+        self.owner.handle(self.now, Input::Applied { outcome: &outcome, manifest: &self.manifest });
     }
 
     /// Carries out an output that is waiting.
@@ -577,14 +597,30 @@ fn owner_expires_by_the_clock_of_the_machine() {
     world.owner.handle(world.now, Input::Clock(Now(1_700_000_000_000)));
     let outcome = world.manifest.apply(&Command::Retention(retention));
     world.owner.handle(world.now, Input::Applied { outcome: &outcome, manifest: &world.manifest });
-    let proposed = |world: &mut World| {
-        world.pull();
-        world.outputs.iter().find_map(|output| match output {
-            Output::Propose(Command::Expire(expire)) => Some(expire.today),
-            _ => None,
-        })
-    };
-    assert_eq!(proposed(&mut world), Some(crate::retention::today(Now(1_700_000_000_000))));
+    assert_eq!(world.expiry().today, crate::retention::today(Now(1_700_000_000_000)));
+}
+
+#[test]
+fn each_part_of_an_expiry_has_a_number_of_its_own() {
+    let row = Row { tenant: "a".into(), listing: "b".into(), at_s: 1_700_000_000, event_type: "click", count: 1 };
+    let mut world = World::new(vec![row]);
+    world.carry_out(0);
+    world.apply(0, false);
+    world.give_rows(1);
+    world.finish();
+    let retention = crate::manifest::SetRetention { retention: Retention { late_days: 0, kept_days: 3 } };
+    let outcome = world.manifest.apply(&Command::Retention(retention));
+    world.owner.handle(world.now, Input::Applied { outcome: &outcome, manifest: &world.manifest });
+    let first = world.expiry();
+    world.expired(first, Ok(Expired { blobs: Vec::new(), has_more: true }));
+    // A copy of the first part is refused, and says nothing about the second one.
+    world.expired(first, Err(ExpireRefused::OldSeq { seq: first.seq, last: first.seq }));
+    let second = world.expiry();
+    assert_eq!(second, Expire { seq: Seq(first.seq.0 + 1), ..first });
+    assert_eq!(world.owner.stopped(), None);
+    let refused = ExpireRefused::OldSeq { seq: second.seq, last: second.seq };
+    world.expired(second, Err(refused));
+    assert_eq!(world.owner.stopped(), Some(&Stop::Expire(refused)), "another process commits under its epoch");
 }
 
 #[test]
