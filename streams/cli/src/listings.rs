@@ -2,19 +2,20 @@
 
 use crate::args::{ListingsCommand, LoadListingsArgs, ShowListingArgs};
 use crate::error::CliError;
-use crate::open::open_or_create;
 use std::fs::File;
 use std::io::Write;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::event::RawEvent;
 use tidemark_streams_core::owner::Record;
 use tidemark_streams_core::values::DimensionNames;
+use tidemark_streams_serve::open_or_create;
 use tidemark_streams_source::file::{FileRows, SourceError};
 use tidemark_streams_source::mapping::Mapping;
 use tidemark_streams_source::rows::Rows;
 use tidemark_streams_source::value::Reading;
 use tidemark_streams_store::catalogue::{Added, Addition, Catalogue, CatalogueError};
 use tidemark_streams_store::directory::{Directory, IfMissing};
+use tidemark_streams_store::folder::StoreLayer;
 
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 4_096;
@@ -33,7 +34,7 @@ fn load(args: &LoadListingsArgs, out: &mut impl Write) -> Result<(), CliError> {
     let file = File::open(&args.file).map_err(|error| of_file(error.into()))?;
     let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
     let mut rows = FileRows::open(&file, reading).map_err(of_file)?;
-    let directory = open_or_create(&args.directory.dir)?;
+    let directory = open_or_create(&args.directory.dir, StoreLayer::default())?;
     let catalogue = Catalogue::open(&args.directory.dir, directory.id())?;
     let mut addition = catalogue.addition()?;
     let mut batch = Rows::default();

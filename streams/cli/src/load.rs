@@ -4,7 +4,6 @@ use crate::args::{LoadArgs, ReadingArgs};
 use crate::dead_letters;
 use crate::driver::{Driver, PARTITION};
 use crate::error::CliError;
-use crate::open::open_or_create;
 use crate::resolve::{self, OfSource};
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,6 +14,7 @@ use tidemark_streams_core::owner::{Input, Record, RowBatch};
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::source::{ReadingId, SourceId, SourceState};
 use tidemark_streams_core::values::{DimensionNames, OTHER};
+use tidemark_streams_serve::open_or_create;
 use tidemark_streams_source::digest::{reading_id, source_id};
 use tidemark_streams_source::file::{FileRows, SourceError};
 use tidemark_streams_source::mapping::{Mapping, TypeOf};
@@ -22,6 +22,7 @@ use tidemark_streams_source::rows::Rows;
 use tidemark_streams_source::value::Reading;
 use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::Directory;
+use tidemark_streams_store::folder::StoreLayer;
 
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 4_096;
@@ -47,7 +48,7 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
     if needs_catalogue && !args.directory.dir.exists() {
         return Err(CliError::NoListings);
     }
-    let directory = open_or_create(&args.directory.dir)?;
+    let directory = open_or_create(&args.directory.dir, StoreLayer::default())?;
     let catalogue = if needs_catalogue { Some(resolve::opened(&args.directory.dir, &directory)?) } else { None };
     let schema = directory.manifest().schema();
     if let TypeOf::All(name) = &file.rows.mapping().event_type

@@ -14,7 +14,6 @@ mod layout;
 mod listings;
 mod load;
 mod manifest;
-mod open;
 mod pause;
 mod plan;
 mod query;

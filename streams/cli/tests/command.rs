@@ -1,5 +1,6 @@
 //! The command on small files: what is refused is named, and nothing else changes.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -331,6 +332,24 @@ fn command_that_creates_a_directory_says_so_once() {
         assert!(notes[0].ends_with("/streams is a new directory of event streams\n"), "{change:?}: {notes:?}");
         assert_eq!(notes[1], "", "{change:?}");
     }
+}
+
+#[test]
+fn serve_that_creates_a_directory_says_so_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let notes = [(); 2].map(|()| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--dir"]).arg(&dir);
+        let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        server.kill().unwrap();
+        let output = server.wait_with_output().unwrap();
+        assert!(said.starts_with("listening on "), "{said}");
+        String::from_utf8(output.stderr).unwrap()
+    });
+    assert_eq!(notes, [format!("note: {} is a new directory of event streams\n", dir.display()), String::new()]);
 }
 
 #[test]

@@ -16,6 +16,7 @@
 //! * `pin_source`: the state that queries pin, of the owner here or of `following`, a manifest that is followed by `feed_client`.
 //! * `queries` and `query_stores`: shared by queries; `feed`: what followers of this process may ask for; `names`: of event types.
 //! * `secret` and `signed`: tokens of two kinds; `token_keys`: what a process checks them with; `token`: its own, for the servers.
+//! * `open`: directories that a process may create.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
 mod archive;
@@ -38,6 +39,7 @@ mod messages;
 mod metrics;
 mod names;
 mod node;
+mod open;
 mod pin_source;
 mod queries;
 mod query;
@@ -58,4 +60,5 @@ pub use archive::{
 pub use catalogue::AsOf;
 pub use engine::SOURCE;
 pub use log::{LOG_FILE, LogError, check_log, next_row};
+pub use open::open_or_create;
 pub use run::{ServeError, run, run_queries};
