@@ -250,7 +250,7 @@ impl Default for NodeKeys {
     fn default() -> NodeKeys {
         NodeKeys {
             lanes: 10,
-            commit_interval_ms: 12,
+            commit_interval_ms: 10,
             commit_share_percent: 25,
             waiting_mib_max: 64,
             cells_max: 1 << 26,

@@ -101,7 +101,7 @@ impl NodeConfig {
             group: GroupConfig::new(group, lanes),
             wall_origin: WallMs(0),
             founded_as: None,
-            commit_interval: Span::from_millis(12),
+            commit_interval: Span::from_millis(10),
             commit_share_percent: 25,
             commits_in_flight_max: 2,
             commit_bytes_max: 8 << 20,

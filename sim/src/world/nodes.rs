@@ -84,10 +84,14 @@ pub fn groups(plan: &Plan) -> Vec<GroupId> {
     plan.nodes.iter().enumerate().map(id).collect()
 }
 
+/// A setting of processes, 10 ms by default. The seeds that show situations and bugs were found with this one.
+const COMMIT_INTERVAL: Span = Span::from_millis(12);
+
 /// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run of a minute; in a run of days
 /// those that ship.
 fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
-    let shipped = NodeConfig { wall_origin: BEGAN_AT, ..NodeConfig::new(group, lanes) };
+    let core = NodeConfig::new(group, lanes);
+    let shipped = NodeConfig { wall_origin: BEGAN_AT, commit_interval: COMMIT_INTERVAL, ..core };
     // The shipped limit waits for more cells than a run has.
     let (min, part) = if plan.forgetting.compacts { (1, 64) } else { (shipped.compacted_min, shipped.compacted_part) };
     let shipped = NodeConfig { compacted_min: min, compacted_part: part, ..shipped };
