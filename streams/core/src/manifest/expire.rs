@@ -36,7 +36,7 @@ impl Manifest {
         }
         let expired = self.expire_unnumbered(&ExpireUnnumbered { partition: id, epoch, today })?;
         if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.last_commit = Some(AppliedCommit { epoch, seq });
+            partition.last_commit = partition.last_commit.max(Some(AppliedCommit { epoch, seq }));
         }
         Ok(expired)
     }
