@@ -84,11 +84,11 @@ pub fn groups(plan: &Plan) -> Vec<GroupId> {
     plan.nodes.iter().enumerate().map(id).collect()
 }
 
-/// A setting of processes, 10 ms by default. The seeds that show situations and bugs were found with this one.
+/// Processes have 10 ms by default. The seeds that show situations and bugs were found with 12 ms.
 const COMMIT_INTERVAL: Span = Span::from_millis(12);
 
 /// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run of a minute; in a run of days
-/// those that ship.
+/// those that ship, but for the time between commits.
 fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
     let core = NodeConfig::new(group, lanes);
     let shipped = NodeConfig { wall_origin: BEGAN_AT, commit_interval: COMMIT_INTERVAL, ..core };
