@@ -50,7 +50,7 @@ pub enum Outcome {
     Expire {
         partition: PartitionId,
         epoch: Epoch,
-        /// `None`: an earlier version proposed it.
+        /// `None`: an earlier program proposed it.
         seq: Option<Seq>,
         result: Result<Expired, ExpireRefused>,
     },
@@ -190,12 +190,13 @@ impl Manifest {
             Command::Layout(set) => Outcome::Layout { result: self.set_layout(set) },
             Command::Retention(set) => Outcome::Retention { result: self.set_retention(set) },
             Command::Expire(expire) => {
-                let &Expire { partition, epoch, seq, .. } = expire;
-                Outcome::Expire { partition, epoch, seq: Some(seq), result: self.expire(expire) }
+                let &Expire { partition, epoch, seq, today } = expire;
+                let result = self.expire(&ExpireUnnumbered { partition, epoch, today }, Some(seq));
+                Outcome::Expire { partition, epoch, seq: Some(seq), result }
             }
             Command::ExpireUnnumbered(expire) => {
                 let &ExpireUnnumbered { partition, epoch, .. } = expire;
-                Outcome::Expire { partition, epoch, seq: None, result: self.expire_unnumbered(expire) }
+                Outcome::Expire { partition, epoch, seq: None, result: self.expire(expire, None) }
             }
             Command::Erase(erase) => Outcome::Erase { partition: erase.partition, result: self.erase(erase) },
             Command::TestTenant(set) => Outcome::TestTenant { result: self.set_test_tenant(set) },

@@ -140,7 +140,7 @@ pub struct Expire {
     pub today: Day,
 }
 
-/// An expiry in the log of an earlier version. A late copy of it may remove blobs again.
+/// An expiry in the log of an earlier version. A late copy of it may remove further blobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpireUnnumbered {
     pub partition: PartitionId,

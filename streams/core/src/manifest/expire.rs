@@ -1,6 +1,6 @@
 //! Blobs that are too old leave the manifest. The collector deletes their files then.
 
-use super::{AppliedCommit, BlobSet, Expire, ExpireUnnumbered, Manifest, Partition};
+use super::{AppliedCommit, BlobSet, ExpireUnnumbered, Manifest, Partition};
 use crate::blob::{BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::limits::EXPIRED_BLOBS_MAX;
 use crate::retention::Horizons;
@@ -21,36 +21,30 @@ pub enum ExpireRefused {
     NoSuchPartition(PartitionId),
     #[error("epoch {} was named, and {} holds", epoch.0, known.0)]
     OtherEpoch { epoch: Epoch, known: Epoch },
-    #[error("number {} was named, and {} was applied", seq.0, last.0)]
+    #[error("number {} is not above {}, the last one that was applied", seq.0, last.0)]
     OldSeq { seq: Seq, last: Seq },
 }
 
 impl Manifest {
-    /// The owner writes no blob while it expires some, so its next commit knows what is live. A late copy must not change that.
-    pub(super) fn expire(&mut self, expire: &Expire) -> Result<Expired, ExpireRefused> {
-        let Expire { partition: id, epoch, seq, today } = *expire;
-        let known = self.partitions.get(&id).filter(|partition| partition.epoch == epoch);
-        let last = known.map(Partition::last_seq);
-        if let Some(last) = last.filter(|last| seq <= *last && !bites(Bug::LateExpiries)) {
-            return Err(ExpireRefused::OldSeq { seq, last });
-        }
-        let expired = self.expire_unnumbered(&ExpireUnnumbered { partition: id, epoch, today })?;
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.last_commit = partition.last_commit.max(Some(AppliedCommit { epoch, seq }));
-        }
-        Ok(expired)
-    }
-
-    pub(super) fn expire_unnumbered(&mut self, expire: &ExpireUnnumbered) -> Result<Expired, ExpireRefused> {
+    /// The owner writes no blob while it expires some, so its next commit knows what is live. A late copy must not change that. `seq` is
+    /// `None` for an expiry of an earlier version.
+    pub(super) fn expire(&mut self, expire: &ExpireUnnumbered, seq: Option<Seq>) -> Result<Expired, ExpireRefused> {
         let ExpireUnnumbered { partition: id, epoch, today } = *expire;
         let retention = self.retention;
         let partition = self.partitions.get_mut(&id).ok_or(ExpireRefused::NoSuchPartition(id))?;
         if epoch != partition.epoch {
             return Err(ExpireRefused::OtherEpoch { epoch, known: partition.epoch });
         }
+        let last = partition.last_seq();
+        if let Some(seq) = seq.filter(|seq| *seq <= last && !bites(Bug::LateExpiries)) {
+            return Err(ExpireRefused::OldSeq { seq, last });
+        }
         self.changed.insert(id);
         let today = partition.live.plausible(today).unwrap_or(Day(0));
-        Ok(partition.expire(&retention.horizons(today)))
+        let expired = partition.expire(&retention.horizons(today));
+        let applied = seq.map(|seq| AppliedCommit { epoch, seq });
+        partition.last_commit = partition.last_commit.max(applied);
+        Ok(expired)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::time::{DAY_S, Day, Now};
 
 impl Owner {
     /// Proposes to expire old blobs. `false`: none is too old, and no horizon rises.
-    pub(super) fn begin_expire(&mut self, now: Now) -> bool {
+    pub(super) fn expire_if_due(&mut self, now: Now) -> bool {
         if now < self.expire_at {
             return false;
         }
@@ -70,10 +70,10 @@ impl Owner {
                 self.retry_at = None;
                 self.state = State::Idle;
             }
-            // A copy of it was refused.
+            // The refused command was a copy.
             Err(_) if awaited.is_none() => {}
             Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) => self.stop(Stop::Deposed),
-            // Another process commits under this epoch. The next claim begins behind its numbers.
+            // Another process commits under this epoch. The next claim begins behind the numbers of that process.
             Err(refused @ ExpireRefused::OldSeq { .. }) => self.stop(Stop::Expire(*refused)),
         }
     }

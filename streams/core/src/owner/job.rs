@@ -234,7 +234,7 @@ impl Owner {
         if self.unreadable.forget(now) {
             self.plan_at = now;
         }
-        if self.begin_expire(now) || self.begin_erase() {
+        if self.expire_if_due(now) || self.begin_erase() {
             return;
         }
         // A deletion writes all blobs again. Merges that are due take turns with it, so that new rows are merged meanwhile.

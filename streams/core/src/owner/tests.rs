@@ -600,8 +600,8 @@ fn owner_expires_by_the_clock_of_the_machine() {
     assert_eq!(world.expiry().today, crate::retention::today(Now(1_700_000_000_000)));
 }
 
-#[test]
-fn each_part_of_an_expiry_has_a_number_of_its_own() {
+/// An owner that has just proposed to expire blobs.
+fn expiring() -> (World, Expire) {
     let row = Row { tenant: "a".into(), listing: "b".into(), at_s: 1_700_000_000, event_type: "click", count: 1 };
     let mut world = World::new(vec![row]);
     world.carry_out(0);
@@ -611,16 +611,27 @@ fn each_part_of_an_expiry_has_a_number_of_its_own() {
     let retention = crate::manifest::SetRetention { retention: Retention { late_days: 0, kept_days: 3 } };
     let outcome = world.manifest.apply(&Command::Retention(retention));
     world.owner.handle(world.now, Input::Applied { outcome: &outcome, manifest: &world.manifest });
-    let first = world.expiry();
+    let expire = world.expiry();
+    (world, expire)
+}
+
+#[test]
+fn each_part_of_an_expiry_has_a_number_of_its_own() {
+    let (mut world, first) = expiring();
     world.expired(first, Ok(Expired { blobs: Vec::new(), has_more: true }));
     // A copy of the first part is refused, and says nothing about the second one.
     world.expired(first, Err(ExpireRefused::OldSeq { seq: first.seq, last: first.seq }));
-    let second = world.expiry();
-    assert_eq!(second, Expire { seq: Seq(first.seq.0 + 1), ..first });
+    assert_eq!(world.expiry(), Expire { seq: Seq(first.seq.0 + 1), ..first });
     assert_eq!(world.owner.stopped(), None);
-    let refused = ExpireRefused::OldSeq { seq: second.seq, last: second.seq };
-    world.expired(second, Err(refused));
-    assert_eq!(world.owner.stopped(), Some(&Stop::Expire(refused)), "another process commits under its epoch");
+}
+
+/// Another process commits under its epoch.
+#[test]
+fn owner_whose_expiry_is_refused_stops() {
+    let (mut world, expire) = expiring();
+    let refused = ExpireRefused::OldSeq { seq: expire.seq, last: Seq(expire.seq.0 + 7) };
+    world.expired(expire, Err(refused));
+    assert_eq!(world.owner.stopped(), Some(&Stop::Expire(refused)));
 }
 
 #[test]
