@@ -199,25 +199,27 @@ impl<R: ChunkReader + 'static> Table<R> {
     }
 }
 
-/// A row whose columns have values of the usual types, as [`Reading::push`] reads them. `None`: that function reads it. Most rows are
-/// usual, and their values need no type of their own.
+/// A row whose columns have values of the usual types. It equals the row that [`Reading::push`] makes. `None`: only that function can
+/// read it. Usual rows need no [`Value`] for each cell.
 #[inline]
 fn usual<'a>(reading: &Reading, columns: &'a Columns<Option<Cells>>, at: usize) -> Option<Row<'a>> {
-    let Columns { tenant, listing, at: time, count, event_type, values } = columns;
-    let Mapping { tenant: has_tenant, at: has_time, count: has_count, event_type: types, pages, .. } = &reading.mapping;
-    if pages.is_some() || !values.is_empty() {
+    let mapping = &reading.mapping;
+    if mapping.pages.is_some() || !mapping.values.is_empty() {
         return None;
     }
+    // Files of other types have counts or times in them, so these come first.
+    let at_s = if mapping.at.is_some() { columns.at.as_ref()?.seconds(at, reading)? } else { 0 };
+    let count = if mapping.count.is_some() { columns.count.as_ref()?.whole(at)? } else { 1 };
     let id = |cells: &'a Option<Cells>| cells.as_ref()?.id(at);
     Some(Row::Event {
-        tenant: if has_tenant.is_some() { Some(id(tenant)?) } else { None },
-        listing: id(listing)?,
-        at_s: if has_time.is_some() { time.as_ref()?.seconds(at, reading)? } else { 0 },
-        event_type: match types {
+        tenant: if mapping.tenant.is_some() { Some(id(&columns.tenant)?) } else { None },
+        listing: id(&columns.listing)?,
+        at_s,
+        event_type: match mapping.event_type {
             TypeOf::All(_) => None,
-            TypeOf::Column(_) => Some(id(event_type)?),
+            TypeOf::Column(_) => Some(id(&columns.event_type)?),
         },
-        count: if has_count.is_some() { count.as_ref()?.whole(at)? } else { 1 },
+        count,
         values: String::new(),
     })
 }
@@ -287,7 +289,7 @@ impl Cells {
         }
     }
 
-    /// A time of a type of times.
+    /// Seconds since 1970, of a column of times.
     #[inline]
     fn seconds(&self, at: usize, reading: &Reading) -> Option<i64> {
         match self {

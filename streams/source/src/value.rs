@@ -99,7 +99,7 @@ impl Reading {
     }
 
     /// Whether these values make this row.
-    pub fn is_row(&self, values: &Columns<Value<'_>>, row: &Row<'_>) -> bool {
+    pub(crate) fn is_row(&self, values: &Columns<Value<'_>>, row: &Row<'_>) -> bool {
         self.row(values) == *row
     }
 
@@ -228,7 +228,7 @@ impl Reading {
         }
     }
 
-    /// The time that a clock of the zone shows. `None`: the range of times does not have it.
+    /// The time at which a clock of the zone shows these seconds. `None`: no time is so early or late.
     #[inline]
     pub fn clock(&self, seconds: i64) -> Option<i64> {
         let at = match self.zone == Zone::UTC {

@@ -94,6 +94,68 @@ fn columns_are_read_by_their_types() {
     assert!(records[3..].iter().all(|record| matches!(record, Record::Event(RawEvent { count: 2, .. }))));
 }
 
+const CLICKS: &str = "message clicks {
+    optional binary shop (STRING);
+    required int64 item;
+    required int64 clock (TIMESTAMP(MILLIS,false));
+    required int64 instant (TIMESTAMP(MILLIS,true));
+    optional int64 n;
+    required binary type (STRING);
+}";
+
+/// Texts, whole numbers and times: rows that are read without a value for each cell, and rows beside them that are not usual.
+#[test]
+fn usual_rows_stand_beside_rows_with_bad_cells() {
+    let schema = Arc::new(parse_message_type(CLICKS).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let texts = |texts: &[&[u8]]| texts.iter().map(|text| ByteArray::from(text.to_vec())).collect::<Vec<_>>();
+    // The shops of the rows are: a, none, a blank, no UTF-8, a, a.
+    let shops = texts(&[b"a", b" ", &[0xff], b"a", b"a"]);
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&shops, Some(&[1, 0, 1, 1, 1, 1]), None).unwrap();
+    column.close().unwrap();
+    let ms = AT_S * 1_000;
+    for numbers in [[i64::MIN, 1, 2, 3, i64::MAX, 5], [ms, ms, ms, ms, i64::MAX, ms], [ms; 6]] {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&numbers, None, None).unwrap();
+        column.close().unwrap();
+    }
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&[i64::MAX, 1, 1, 1, -1], Some(&[1, 1, 1, 1, 1, 0]), None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&texts(&[b"click".as_slice(); 6]), None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    let bytes = writer.into_inner().unwrap();
+    let said = |map: &str| {
+        let (rows, error) = read(&bytes, map, "Asia/Kathmandu");
+        assert_eq!(error, None, "{map}");
+        let shown = |record: Record<'_>| match record {
+            Record::Event(RawEvent { tenant, listing, at_s, event_type, count, .. }) => {
+                format!("{tenant} {listing} {} {event_type} {count}", at_s - AT_S)
+            }
+            Record::Broken { reason, .. } => reason.to_owned(),
+        };
+        rows.records("view").map(shown).collect::<Vec<_>>()
+    };
+    let missing = "tenant is missing";
+    let no_text = "tenant is a text that is no UTF-8: a text or a whole number is expected";
+    let first = format!("a {} -20700 click {}", i64::MIN, i64::MAX);
+    let late = format!("at {} s from 1970 on: not between 1970 and 3000", i64::MAX / 1_000);
+    assert_eq!(
+        said("tenant=shop,listing=item,at=clock,n=n,type=type"),
+        [&first, missing, missing, no_text, &late, "n is missing"]
+    );
+    let last = format!("a {} 0 view -1", i64::MAX);
+    assert_eq!(
+        said("tenant=shop,listing=item,at=instant,n=n")[..],
+        [&format!("a {} 0 view {}", i64::MIN, i64::MAX), missing, missing, no_text, &last, "n is missing"]
+    );
+    assert_eq!(said("tenant=item,listing=shop,at=instant")[5], "5 a 0 view 1");
+}
+
 #[test]
 fn column_of_a_dimension_is_read_as_values() {
     let mut manifest = Manifest::new();
