@@ -11,7 +11,6 @@ use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::time::{DAY_S, Day};
 use tidemark_streams_serve::open_or_create;
 use tidemark_streams_store::directory::{Directory, IfMissing};
-use tidemark_streams_store::folder::StoreLayer;
 
 pub fn run(args: &LayoutArgs, out: &mut impl Write) -> Result<(), CliError> {
     let LayoutArgs { period, virtual_partitions, buckets, split, .. } = args;
@@ -21,8 +20,7 @@ pub fn run(args: &LayoutArgs, out: &mut impl Write) -> Result<(), CliError> {
         return Err(CliError::FromOfNothing);
     }
     let dir = &args.directory.dir;
-    let mut directory =
-        if is_change { open_or_create(dir, StoreLayer::default())? } else { Directory::open(dir, IfMissing::Refuse)? };
+    let mut directory = if is_change { open_or_create(dir)? } else { Directory::open(dir, IfMissing::Refuse)? };
     if is_change {
         let layout = changed(directory.manifest().layout(), args)?;
         let version = directory.manifest().layout_version();

@@ -15,7 +15,6 @@ use tidemark_streams_source::rows::Rows;
 use tidemark_streams_source::value::Reading;
 use tidemark_streams_store::catalogue::{Added, Addition, Catalogue, CatalogueError};
 use tidemark_streams_store::directory::{Directory, IfMissing};
-use tidemark_streams_store::folder::StoreLayer;
 
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 4_096;
@@ -34,7 +33,7 @@ fn load(args: &LoadListingsArgs, out: &mut impl Write) -> Result<(), CliError> {
     let file = File::open(&args.file).map_err(|error| of_file(error.into()))?;
     let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
     let mut rows = FileRows::open(&file, reading).map_err(of_file)?;
-    let directory = open_or_create(&args.directory.dir, StoreLayer::default())?;
+    let directory = open_or_create(&args.directory.dir)?;
     let catalogue = Catalogue::open(&args.directory.dir, directory.id())?;
     let mut addition = catalogue.addition()?;
     let mut batch = Rows::default();

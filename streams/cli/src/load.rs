@@ -22,7 +22,6 @@ use tidemark_streams_source::rows::Rows;
 use tidemark_streams_source::value::Reading;
 use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::Directory;
-use tidemark_streams_store::folder::StoreLayer;
 
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 4_096;
@@ -48,7 +47,7 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
     if needs_catalogue && !args.directory.dir.exists() {
         return Err(CliError::NoListings);
     }
-    let directory = open_or_create(&args.directory.dir, StoreLayer::default())?;
+    let directory = open_or_create(&args.directory.dir)?;
     let catalogue = if needs_catalogue { Some(resolve::opened(&args.directory.dir, &directory)?) } else { None };
     let schema = directory.manifest().schema();
     if let TypeOf::All(name) = &file.rows.mapping().event_type

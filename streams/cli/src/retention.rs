@@ -11,14 +11,12 @@ use tidemark_streams_core::retention::Retention;
 use tidemark_streams_core::time::{DAY_S, Day};
 use tidemark_streams_serve::open_or_create;
 use tidemark_streams_store::directory::{Directory, IfMissing};
-use tidemark_streams_store::folder::StoreLayer;
 
 pub fn run(args: &RetentionArgs, out: &mut impl Write) -> Result<(), CliError> {
     let RetentionArgs { late_days, kept_days, .. } = args;
     let is_change = late_days.is_some() || kept_days.is_some();
     let dir = &args.directory.dir;
-    let mut directory =
-        if is_change { open_or_create(dir, StoreLayer::default())? } else { Directory::open(dir, IfMissing::Refuse)? };
+    let mut directory = if is_change { open_or_create(dir)? } else { Directory::open(dir, IfMissing::Refuse)? };
     if is_change {
         let known = *directory.manifest().retention();
         let retention = Retention {

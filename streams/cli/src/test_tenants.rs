@@ -11,7 +11,6 @@ use tidemark_streams_core::manifest::{Command, Outcome, SetTestTenant};
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_serve::open_or_create;
 use tidemark_streams_store::directory::{Directory, IfMissing};
-use tidemark_streams_store::folder::StoreLayer;
 
 pub fn run(command: &TestTenantsCommand, out: &mut impl Write) -> Result<(), CliError> {
     match command {
@@ -25,8 +24,7 @@ pub fn run(command: &TestTenantsCommand, out: &mut impl Write) -> Result<(), Cli
 fn mark(args: &TestTenantArgs, is_test: bool, out: &mut impl Write) -> Result<(), CliError> {
     args.tenants.iter().try_for_each(|tenant| check_tenant(tenant)).map_err(CliError::Tenant)?;
     let dir = &args.directory.dir;
-    let mut directory =
-        if is_test { open_or_create(dir, StoreLayer::default())? } else { Directory::open(dir, IfMissing::Refuse)? };
+    let mut directory = if is_test { open_or_create(dir)? } else { Directory::open(dir, IfMissing::Refuse)? };
     for tenant in &args.tenants {
         let set = SetTestTenant { tenant: TenantHash::of(tenant), is_test };
         if let Outcome::TestTenant { result: Err(refused) } = directory.propose(&Command::TestTenant(set))? {

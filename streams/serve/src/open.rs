@@ -9,7 +9,15 @@ use tidemark_streams_store::folder::StoreLayer;
 ///
 /// # Errors
 /// As of [`Directory::open`].
-pub fn open_or_create(path: &Path, layer: StoreLayer) -> Result<Directory, DirectoryError> {
+pub fn open_or_create(path: &Path) -> Result<Directory, DirectoryError> {
+    open_or_create_through(path, StoreLayer::default())
+}
+
+/// The same with a layer in front of the store of blobs.
+///
+/// # Errors
+/// As of [`Directory::open_through`].
+pub fn open_or_create_through(path: &Path, layer: StoreLayer) -> Result<Directory, DirectoryError> {
     match Directory::open_through(path, IfMissing::Refuse, layer.clone()) {
         Err(DirectoryError::NoStreams { .. }) => {
             let created = Directory::open_through(path, IfMissing::Create, layer)?;

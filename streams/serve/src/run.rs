@@ -6,7 +6,7 @@ use crate::following::{Following, FollowingSettings};
 use crate::http::{self, Listen, QueryOnly, Server, Service};
 use crate::log::LOG_FILE;
 use crate::node::{Kept, Node};
-use crate::open::open_or_create;
+use crate::open::open_or_create_through;
 use crate::pin_source::PinSource;
 use crate::queries::{Queries, QueryParts};
 use crate::query_stores::QueryStores;
@@ -123,7 +123,7 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let listen = settings.listen;
     check_open(listen, settings.keys.is_some())?;
     let tls = identity(listen, settings.tls.as_ref(), settings.may_be_plain)?;
-    let directory = open_or_create(&settings.dir, settings.store_layer.clone())?;
+    let directory = open_or_create_through(&settings.dir, settings.store_layer.clone())?;
     let (sender, inbox) = sync_channel(MESSAGES_MAX);
     let log = open_log(&directory, &settings, &sender)?;
     let archive = open_archive(&directory, &settings, &log)?;
