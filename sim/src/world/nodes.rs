@@ -91,20 +91,20 @@ const COMMIT_INTERVAL: Span = Span::from_millis(12);
 /// those that ship, but for the time between commits.
 fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
     let core = NodeConfig::new(group, lanes);
-    let shipped = NodeConfig { wall_origin: BEGAN_AT, commit_interval: COMMIT_INTERVAL, ..core };
-    // The shipped limit waits for more cells than a run has.
-    let (min, part) = if plan.forgetting.compacts { (1, 64) } else { (shipped.compacted_min, shipped.compacted_part) };
-    let shipped = NodeConfig { compacted_min: min, compacted_part: part, ..shipped };
-    let shipped = if plan.clocked { shipped } else { NodeConfig { commit_share_percent: 0, ..shipped } };
+    let base = NodeConfig { wall_origin: BEGAN_AT, commit_interval: COMMIT_INTERVAL, ..core };
+    // The limit that ships waits for more cells than a run has.
+    let (min, part) = if plan.forgetting.compacts { (1, 64) } else { (base.compacted_min, base.compacted_part) };
+    let base = NodeConfig { compacted_min: min, compacted_part: part, ..base };
+    let base = if plan.clocked { base } else { NodeConfig { commit_share_percent: 0, ..base } };
     if plan.days.is_some() {
-        return shipped;
+        return base;
     }
     let mut config = NodeConfig {
         age_unit: plan.forgetting.age_unit,
         checkpoint_log_bytes: 16 << 10,
         checkpoint_interval: Span::from_secs(8),
         checkpoint_part_bytes: 2 << 10,
-        ..shipped
+        ..base
     };
     (config.group.ring_capacity, config.group.ring_per_component) = (16, 0);
     config.group.streams_kept = plan.forgetting.kept;
